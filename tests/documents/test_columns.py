@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from instep.arrow_values import OtherType, column_type, texts_of, typed
+from instep.arrow.values import OtherType, column_type, texts_of, typed
 from instep.domain.column_values import MAX_BYTES, MAX_ELEMENTS, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice

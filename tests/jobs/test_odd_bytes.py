@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import instep
-from instep.arrow_values import typed
+from instep.arrow.values import typed
 from instep.domain.document_columns import DocumentColumn, DocumentColumnType
 from instep.project import Project
 

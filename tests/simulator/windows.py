@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.bus.status_reporter import StatusReporter
 from instep.domain.clock import TIMING
 from instep.domain.columns import BOOL, INT64, TIMESTAMP, Column

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from instep.arrow_percent import decoded, encoded
+from instep.arrow.percent import decoded, encoded
 from instep.domain.identity import quoted
 from instep.errors import UserError
 from instep.sources.document_source import Listing

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key, key_of

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import digests
+from instep.arrow.hashes import digests
 from instep.domain.identity import canonical_uri
 
 #: URIs that are Python objects at once.

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_percent import encoded
+from instep.arrow.percent import encoded
 from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.storable import LONGEST_VERSION, storable_version
 from instep.sources.globs import Globs

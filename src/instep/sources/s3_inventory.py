@@ -171,7 +171,7 @@ def _of_csv(path: Path, columns: tuple[str, ...]) -> Iterator[pa.Table]:
     import pyarrow as pa
     from pyarrow import csv
 
-    from instep.arrow_percent import decoded
+    from instep.arrow.percent import decoded
 
     names = {theirs: ours for ours, theirs in _COLUMNS.items() if theirs in columns}
     kinds = {"Size": pa.int64(), "IsLatest": pa.bool_(), "IsDeleteMarker": pa.bool_()}

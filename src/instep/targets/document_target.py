@@ -47,7 +47,7 @@ EQUAL: Final = FusionWeights()
 def column_fields(columns: Sequence[DocumentColumn]) -> list[pa.Field[Any]]:
     import pyarrow as pa
 
-    from instep.arrow_values import column_type
+    from instep.arrow.values import column_type
 
     return [pa.field(each.name, column_type(each.type)) for each in columns]
 

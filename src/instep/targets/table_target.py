@@ -282,7 +282,7 @@ def arrow_schema(spec: TableSpec) -> pa.Schema:
     """Columns of its rows. Only key and bookkeeping are never null."""
     import pyarrow as pa
 
-    from instep.arrow_types import arrow_type
+    from instep.arrow.types import arrow_type
 
     never_null = {*spec.key, *(each.name for each in BOOKKEEPING)}
     return pa.schema(

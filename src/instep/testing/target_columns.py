@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from instep.arrow_values import column_type
+from instep.arrow.values import column_type
 from instep.domain.document_columns import MODIFIED, DocumentColumn, DocumentColumnType
 from instep.domain.filters import Contains, OneOf
 from instep.domain.words import text_query

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from instep.arrow_values import column_type
+from instep.arrow.values import column_type
 from instep.domain.document_columns import BUILT_IN, DocumentColumnType
 from instep.domain.filter_language import parsed
 from instep.domain.words import text_query

@@ -49,7 +49,7 @@ MUTANTS = [
     ),
     Mutant(
         "texts of columns may be told in two ways",
-        "arrow_values.py",
+        "arrow/values.py",
         "lambda text, pair: pc.replace_substring(text, *pair), _ESCAPES, values",
         "lambda text, pair: pc.replace_substring(text, *pair), _ESCAPES[1:], values",
         _COLUMNS,
@@ -413,7 +413,7 @@ MUTANTS = [
     ),
     Mutant(
         "bytes that are not UTF-8 are a value of a column",
-        "arrow_values.py",
+        "arrow/values.py",
         "return found, bad if broken is None else pc.or_(bad, broken)",
         "return found, bad",
         ("tests/jobs/test_odd_bytes.py",),

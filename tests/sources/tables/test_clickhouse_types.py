@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from instep.arrow_types import arrow_schema
+from instep.arrow.types import arrow_schema
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import quoted
 from instep.domain.columns import INT64, STRING

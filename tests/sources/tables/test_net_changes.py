@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from instep.arrow_keys import row_numbers
+from instep.arrow.keys import row_numbers
 from instep.sources.tables.lake import PORTION_BYTES, in_portions
 from instep.sources.tables.lakes import SignedRows
 from instep.sources.tables.net_changes import NetChanges

@@ -316,7 +316,7 @@ def tables_of(setup: TableAdapters, repair: Repair) -> tuple[pa.Table, pa.Table]
     """
     import pyarrow as pa
 
-    from instep.arrow_types import arrow_type
+    from instep.arrow.types import arrow_type
 
     types = {each.name: arrow_type(each.type) for each in setup.columns()}
     rows = setup.rows

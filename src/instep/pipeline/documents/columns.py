@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import hashes, hashes_of_parts
-from instep.arrow_values import OtherType, column_type, texts_of, typed
+from instep.arrow.hashes import hashes, hashes_of_parts
+from instep.arrow.values import OtherType, column_type, texts_of, typed
 from instep.domain.column_values import Value, WrongValue, value_of
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.identity import OF_TEXT

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from instep.arrow_hashes import hashes
-from instep.arrow_values import column_type
+from instep.arrow.hashes import hashes
+from instep.arrow.values import column_type
 from instep.domain.document_columns import CHUNK_FACTS
 from instep.domain.identity import chunk_ids, with_facts
 from instep.domain.manifest import UNREAD, Action, SourceDocument

@@ -149,7 +149,7 @@ def with_keys(wave: Wave, types: Sequence[ColumnType], name: str) -> tuple[pa.Ta
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from instep.arrow_types import arrow_type
+    from instep.arrow.types import arrow_type
     from instep.pipeline.documents.rows import CHANGE_SCHEMA
 
     batches = [batch.filter(pc.invert(_apart(batch))) for batch in _changes(wave)]

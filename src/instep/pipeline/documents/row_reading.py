@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import hashes, hashes_of_parts
+from instep.arrow.hashes import hashes, hashes_of_parts
 from instep.domain.document_columns import Origin
 from instep.domain.manifest import Action
 from instep.pipeline.documents.chunk import Chunker

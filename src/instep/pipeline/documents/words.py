@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_words import parted
+from instep.arrow.words import parted
 from instep.domain.words import BETWEEN, BYTES, LONGEST, Searched, normal
 from instep.pipeline.documents.rows import CONTEXT
 

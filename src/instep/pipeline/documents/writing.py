@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import hashes
-from instep.arrow_values import column_type
+from instep.arrow.hashes import hashes
+from instep.arrow.values import column_type
 from instep.domain.column_values import WrongValue
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.texts import withheld

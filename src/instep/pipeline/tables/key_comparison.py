@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from instep.arrow_keys import key_numbers, mixed
+from instep.arrow.keys import key_numbers, mixed
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import Column, TypeName
 from instep.domain.rows import RowColumns
 from instep.pipeline.tables.sides import GONE

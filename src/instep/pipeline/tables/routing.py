@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import ColumnType
 from instep.domain.counts import Counts
 from instep.domain.cuts import KeyRange

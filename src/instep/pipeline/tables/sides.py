@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import BOOL, TIMESTAMP, Column
 from instep.pipeline.tables.key_comparison import VERSION, Sums, kept
 from instep.pipeline.tables.values import fitted

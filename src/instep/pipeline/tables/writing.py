@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import BOOL, STRING, TIMESTAMP, Column
 from instep.domain.graph import GraphTable
 from instep.domain.pending_queue import QueueKey

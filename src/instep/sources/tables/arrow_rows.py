@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_sets import ValueSet
-from instep.arrow_types import arrow_type
-from instep.arrow_values import OtherType, demand_type
+from instep.arrow.sets import ValueSet
+from instep.arrow.types import arrow_type
+from instep.arrow.values import OtherType, demand_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns

@@ -411,7 +411,7 @@ def _values(columns: Iterable[SourceColumn]) -> str:
 def _in_our_types(columns: Sequence[SourceColumn], answer: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    from instep.arrow_types import arrow_schema
+    from instep.arrow.types import arrow_schema
     from instep.sources.tables.clickhouse_reader import as_ours
 
     schema = arrow_schema([each.column for each in columns])

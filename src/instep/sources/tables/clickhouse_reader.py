@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from instep.arrow_types import arrow_schema
+from instep.arrow.types import arrow_schema
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import Overflow
 from instep.domain.columns import Column

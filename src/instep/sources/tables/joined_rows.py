@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import hashes
+from instep.arrow.hashes import hashes
 from instep.domain.identity import content_hash
 from instep.domain.rows import ChildColumns, DocumentColumns
 from instep.sources.tables.row_documents import FoundRows

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_types import arrow_type
+from instep.arrow.types import arrow_type
 from instep.domain.columns import STRING, TIMESTAMP, Column, ColumnType
 from instep.domain.keys import Key
 from instep.domain.refs import Scope

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.arrow_keys import row_numbers
+from instep.arrow.keys import row_numbers
 from instep.sources.tables.lakes import SignedRows
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_hashes import hashes, hashes_of_parts
-from instep.arrow_sets import ValueSet
-from instep.arrow_values import OtherType, column_type, not_utf8, texts_of, typed
+from instep.arrow.hashes import hashes, hashes_of_parts
+from instep.arrow.sets import ValueSet
+from instep.arrow.values import OtherType, column_type, not_utf8, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
 from instep.errors import UserError

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
-from instep.arrow_values import not_utf8
+from instep.arrow.values import not_utf8
 from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
 from instep.domain.rows import RowColumns, Selection

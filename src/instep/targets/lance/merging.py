@@ -25,7 +25,7 @@ from instep.targets.table_target import DELETED, VERSION, TableSpec, checked_pre
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from instep.arrow_keys import Numbers
+    from instep.arrow.keys import Numbers
 
 #: Slots, for each row that comes, of the filter that the scan asks first: one row in so many is looked at for nothing.
 _SLOTS = 16

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from instep.arrow_keys import key_numbers
-from instep.arrow_sets import ValueSet
+from instep.arrow.keys import key_numbers
+from instep.arrow.sets import ValueSet
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows

@@ -256,7 +256,7 @@ class LanceTableTarget(TableIndexes):
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         import pyarrow as pa
 
-        from instep.arrow_keys import key_numbers
+        from instep.arrow.keys import key_numbers
         from instep.targets.lance.staging import KEY
 
         dataset, spec = self._open(physical, kind)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.arrow_words import parted
+from instep.arrow.words import parted
 
 #: Characters of a row's words: with their places, more does not fit into a tsvector.
 MOST_WORDS: Final = 150_000

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.arrow_words import parted
+from instep.arrow.words import parted
 
 TEXTS = st.lists(st.text(alphabet="ab é日\x00\t", max_size=12), max_size=12)
 

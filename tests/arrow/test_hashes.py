@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.arrow_hashes import hashes, hashes_of_parts
-from instep.arrow_values import texts_of
+from instep.arrow.hashes import hashes, hashes_of_parts
+from instep.arrow.values import texts_of
 from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
 from instep.domain.identity import chunk_hash, chunk_id, content_hash
 from instep.pipeline.documents.columns import chunk_hashes

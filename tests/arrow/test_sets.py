@@ -39,3 +39,16 @@ def test_a_set_has_what_is_in_it_and_no_null(kind: pa.DataType, data: st.DataObj
 
 def test_an_empty_set_of_no_batches_has_nothing() -> None:
     assert ValueSet(pa.chunked_array([], pa.string())).contains(pa.array(["a", None])).tolist() == [False, False]
+
+
+@given(
+    st.lists(st.lists(st.none() | st.sampled_from("abcde"), max_size=6), max_size=4),
+    st.lists(st.sampled_from("abcdef")),
+)
+def test_a_set_grows_batch_by_batch_and_has_each_value_once(batches: list[list[str | None]], asked: list[str]) -> None:
+    grown = ValueSet(pa.array([], pa.string()))
+    for at in range(0, len(batches), 2):
+        grown = grown.with_values(pa.array(each, pa.string()) for each in batches[at : at + 2])
+    there = {each for batch in batches for each in batch if each is not None}
+    assert grown.contains(pa.array(asked, pa.string())).tolist() == [each in there for each in asked]
+    assert len(grown) == len(there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,21 @@ class ValueSet:
     def __init__(self, values: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:
         chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
         self._numbers = np.sort(np.concatenate([np.zeros(0, np.int64), *map(_numbers, map(_without_nulls, chunks))]))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def with_values(self, batches: Iterable[pa.Array[Any]]) -> ValueSet:
+        """These values and those of the set, each once."""
+        new = [np.unique(_numbers(_without_nulls(each))) for each in batches]
+        # Two runs that are sorted already are merged.
+        numbers = np.concatenate([self._numbers, np.sort(np.concatenate([np.zeros(0, np.int64), *new]))])
+        numbers.sort(kind="stable")
+        once = np.ones(len(numbers), bool)
+        np.not_equal(numbers[1:], numbers[:-1], out=once[1:])
+        found = ValueSet.__new__(ValueSet)
+        found._numbers = numbers[once]
+        return found
 
     def contains(self, values: pa.Array[Any]) -> npt.NDArray[np.bool_]:
         """A mask of the values that are in the set; a null is in none."""

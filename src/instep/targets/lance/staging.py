@@ -22,6 +22,7 @@ from instep.arrow.sets import ValueSet
 from instep.targets.document_target import ChunkChanges, existing_schema, retold_schema, with_vectors
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
+from instep.targets.lance.known_documents import KNOWN
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import unindexed_rows
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
@@ -140,14 +141,17 @@ class LanceChunkWriter:
     def _unindexed(self) -> int:
         return unindexed_rows(self._dataset)
 
+    @cached_property
+    def _unread(self) -> int:
+        return KNOWN.unread(self._dataset.uri, self._dataset)
+
     def _perhaps_there(self, document_ids: list[str]) -> list[str]:
         """Those of these documents that may have rows. To look for many of them by a filter, each time, takes longer
         than to read once which there are.
         """
         self._asked += len(document_ids) * _SCANNED + -(-len(document_ids) // _LOOKUP) * self._unindexed // _FILTERED
-        if self._there is None and self._asked >= self._count:
-            batches = self._dataset.scanner(columns=["document_id"]).to_batches()
-            self._there = ValueSet(pa.chunked_array([each["document_id"] for each in batches], pa.string()))
+        if self._there is None and self._asked >= self._unread:
+            self._there = KNOWN.of(self._dataset.uri, self._dataset)
         if self._there is None:
             return document_ids
         there = self._there.contains(pa.array(document_ids, pa.string()))

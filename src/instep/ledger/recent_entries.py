@@ -32,7 +32,8 @@ class RecentEntries:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._instance: str | None = None
-        self._revisions: dict[int, pa.Table] = {}
+        #: None: one of them is missing, and until the next base the others say nothing.
+        self._revisions: dict[int, pa.Table] | None = {}
 
     def keep(self, instance: str) -> None:
         """Keep what is written of this instance from here on."""
@@ -43,17 +44,17 @@ class RecentEntries:
     def note(self, written: Written) -> None:
         """A transaction that is committed has written this."""
         with self._lock:
-            if written.instance != self._instance:
+            if written.instance != self._instance or self._revisions is None:
                 return
             if written.entries is not None:
                 self._revisions[written.revision] = written.entries.select(list(BASE))
             if written.entries is None or sum(each.num_rows for each in self._revisions.values()) > MOST:
-                self._revisions = {}  # With one of them missing, the others say nothing.
+                self._revisions = None
 
     def between(self, instance: str, after: int, last: int) -> pa.Table | None:
         """The entries of all revisions after one and up to another, as they are by then; None if not all are known."""
         with self._lock:
-            known = self._revisions if instance == self._instance else {}
+            known = (self._revisions or {}) if instance == self._instance else {}
             found = [known.get(each) for each in range(after + 1, last + 1)]
         tables = [each for each in found if each is not None]
         if not tables or len(tables) < len(found):

@@ -1,4 +1,4 @@
-"""`instep`, which is `python -m instep`: the command line, with Ctrl-C kept until that can answer it."""
+"""The command line as `python -m instep`. A Ctrl-C during its start is kept until the command line can answer it."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""Runs for orchestrators: of each partition what was done, what is served, and whether another try may mend it; and
-what others have built, by the event log.
+"""Runs for orchestrators: they return what was done in each partition, what is served, and whether another try may
+help; and what others have built, by the event log.
 """
 
 from __future__ import annotations

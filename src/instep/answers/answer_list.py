@@ -1,4 +1,4 @@
-"""Several answers in their order; without the models of what they are, which a run that finds nothing does not need."""
+"""Lists of answers. The models of answers are elsewhere, since a run that finds nothing to do does not need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's configuration as it holds, defaults included, without secrets."""
+"""The project's configuration as it is in effect, defaults included, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of hits: the best chunk of each document, the first ones reranked; and which of them are weak."""
+"""Order hits: keep the best chunk of each document, rerank the first ones, and mark the weak ones."""
 
 from __future__ import annotations
 

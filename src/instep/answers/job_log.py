@@ -1,4 +1,4 @@
-"""A line of a job's log."""
+"""Lines of a job's log, as answers."""
 
 from __future__ import annotations
 

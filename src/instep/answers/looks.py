@@ -1,4 +1,4 @@
-"""Looks at the index that is served of an entity of documents, as far as a search has to know it; their memory."""
+"""Look up, for a search, which index of a document entity is served and what made it; remember that for later ones."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
     app = FastAPI(
         title="Instep",
         version=__version__,
-        description=f"The project {instep.project.name}: what is indexed, what runs, and what may be asked for.",
+        description=f"The project {instep.project.name}: its indexes, its jobs, and requests for more.",
         openapi_url="/api/openapi.json",
         docs_url=None,  # They would load their scripts from elsewhere: `docs.py` has a page without.
         redoc_url=None,

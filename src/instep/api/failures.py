@@ -22,17 +22,17 @@ Entities = Annotated[
 ]
 
 
-OfJob = Annotated[str | None, Query(description="Only those that this job met last.", max_length=100)]
+OfJob = Annotated[str | None, Query(description="Only failures that this job met last.", max_length=100)]
 
 
 class RetryFailures(Body):
-    """Entities, or partitions of them; of all entities if none is named."""
+    """Entities, or partitions of them; if none is named, all entities."""
 
     entities: list[str] = Field(default=[], max_length=1_000)
 
 
 class DismissFailures(Body):
-    """Documents by their URIs, of which `*` at the end stands for whatever follows; in these entities, or all."""
+    """Documents by their URIs, in these entities or all. A `*` at the end of a URI matches any ending."""
 
     uris: list[str] = Field(min_length=1, max_length=1_000)
     entities: list[str] = Field(default=[], max_length=1_000)
@@ -44,9 +44,9 @@ def list_failures(
     *,
     entity: Entities = None,
     job: OfJob = None,
-    stage: Annotated[str | None, Query(description="Only at this stage.", max_length=100)] = None,
+    stage: Annotated[str | None, Query(description="Only failures at this stage.", max_length=100)] = None,
     reason: Annotated[
-        str | None, Query(description="Only for this reason, as groups have it.", max_length=1_000)
+        str | None, Query(description="Only failures with this reason, as a group gives it.", max_length=1_000)
     ] = None,
     after: After = None,
     limit: Limit = 100,
@@ -63,7 +63,7 @@ def list_groups(
     *,
     entity: Entities = None,
     job: OfJob = None,
-    after: Annotated[int, Query(ge=0, le=100_000, description="The `next` of the page before.")] = 0,
+    after: Annotated[int, Query(ge=0, le=100_000, description="The `next` of the previous page.")] = 0,
     limit: Limit = 100,
 ) -> Page[FailureGroup]:
     """Failures, grouped by partition, stage and reason, with the number of each: the largest groups first."""
@@ -73,14 +73,14 @@ def list_groups(
 
 @router.post("/retry", status_code=202, responses=responses(404, 409))
 def retry_failures(instep: ProjectInstep, worker: ServerWorker, request: RetryFailures) -> Asked:
-    """Ask for entities with all that has failed in them, changed or not."""
+    """Ask for a job that tries everything again that failed in these entities, changed or not."""
     found = instep.ask(request.entities, settings=JobSettings(retry_failures=True), by=BY)
     return asked(instep, found, worker)
 
 
 @router.post("/dismiss", responses=responses(404, 409))
 def dismiss_failures(instep: ProjectInstep, request: DismissFailures) -> list[Failure]:
-    """Forget failures that nobody is going to mend, and return them. What fails again is listed again."""
+    """Forget failures that nobody is going to mend, and return them. A document that fails again is listed again."""
     return list(instep.dismiss_failures(request.uris, request.entities or None))
 
 

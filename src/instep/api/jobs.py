@@ -39,7 +39,7 @@ def list_jobs(
 
 @router.post("/jobs", status_code=202, responses=responses(404, 409))
 def ask_for_job(instep: ProjectInstep, worker: ServerWorker, request: JobRequest) -> Asked:
-    """Ask for entities as they are now in their sources. A worker makes and does the job."""
+    """Ask for a job that brings entities in step with their sources as they are now. A worker plans and does it."""
     settings = JobSettings(
         request.sliceRows,
         request.payLoadSize,
@@ -59,19 +59,19 @@ def read_job(instep: ProjectInstep, job: str) -> Job:
 
 @router.get("/jobs/{job}/statistics", responses=responses(404, 409))
 def read_statistics(instep: ProjectInstep, job: str) -> Statistics:
-    """Its numbers for each entity, and together."""
+    """Numbers of a job for each entity, and together."""
     return job_statistics(instep.job(job))
 
 
 @router.post("/jobs/{job}/stop", status_code=202, responses=responses(404, 409))
 def stop_job(instep: ProjectInstep, job: str) -> Job:
-    """Stop a job: slices in work may end, the rest stays for a resume. A job that has ended stays as it is."""
+    """Stop a job: slices in work may end, the rest waits for a resume. A job that has ended stays as it is."""
     return instep.stop_job(job, reason="stopped by the API")
 
 
 @router.post("/jobs/{job}/resume", status_code=202, responses=responses(404, 409))
 def resume_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Job:
-    """A stopped job runs again: by any worker, or by one that this server starts."""
+    """Resume a stopped job: any worker goes on with it, or one that this server starts."""
     found = instep.resume_job(job)
     worker.start(names(instep, found.refs), threads=None)
     return found
@@ -79,7 +79,7 @@ def resume_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Job:
 
 @router.post("/jobs/{job}/retry", status_code=202, responses=responses(404, 409))
 def retry_job(instep: ProjectInstep, worker: ServerWorker, job: str) -> Asked:
-    """Ask again for the entities in which something of it failed, with all that failed in them."""
+    """Ask for a new job for the entities in which something of this one failed. It tries all that failed in them."""
     return asked_again(instep, instep.ask_again(job, by=BY), worker)
 
 
@@ -90,7 +90,7 @@ def read_log(
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Only lines with a smaller number.")] = None,
     limit: Limit = 100,
 ) -> Page[LogLine]:
-    """Messages of the workers of a job, and its phases, the newest first. `next` is given as `before`."""
+    """Messages of the workers of a job, and its phases, newest first. Give `next` as `before` for the next page."""
     found = instep.job_log(job, before=before, limit=limit + 1)
     return Page(items=found[:limit], next=str(found[limit - 1].number) if len(found) > limit else None)
 

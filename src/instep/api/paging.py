@@ -21,14 +21,14 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Page(BaseModel, Generic[Item]):
-    """One page of a list; `next` is given as `after` to have the next one, and null on the last."""
+    """One page of a list. Give `next` as `after` to get the next page; it is null on the last."""
 
     items: list[Item]
     next: str | None = None
 
 
-Limit = Annotated[int, Query(ge=1, le=1_000, description="Items on a page at most.")]
-After = Annotated[str | None, Query(max_length=2_000, description="The `next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items on a page.")]
+After = Annotated[str | None, Query(max_length=2_000, description="The `next` of the previous page.")]
 
 
 def page(items: Sequence[Item], limit: int, place: Callable[[Item], tuple[Any, ...]]) -> Page[Item]:

@@ -39,7 +39,9 @@ def read_history(instep: ProjectInstep, ref: str, limit: Limit = 100) -> Page[In
 def read_lineage(
     instep: ProjectInstep,
     ref: str,
-    at: Annotated[int | None, Query(ge=0, le=10**13, description="As it was known at this time, in ms.")] = None,
+    at: Annotated[
+        int | None, Query(ge=0, le=10**13, description="As it was known at this time (ms since 1970).")
+    ] = None,
 ) -> Lineage:
     """Inputs of the canonical instance of a partition, and the instances made from it. Name an older instance by
     its UUID.
@@ -54,7 +56,7 @@ def read_matrix(
     namespace: Annotated[list[str] | None, Query(description="Only this namespace; may be repeated.")] = None,
     entity: Annotated[list[str] | None, Query(description="Only this entity; may be repeated.")] = None,
 ) -> Matrix:
-    """State of the namespaced entities in each namespace."""
+    """States of the entities that are indexed by namespaces, in each namespace."""
     return instep.matrix(namespace or (), entity)
 
 

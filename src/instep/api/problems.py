@@ -30,8 +30,8 @@ class Fault(BaseModel):
 
 
 class Problem(BaseModel):
-    """The reason why a request was not done. `kind` names an error of Instep; `hint` says what to do; `position` is the
-    character of a filter where it is wrong, from 1.
+    """The reason why a request failed. `kind` names an error of Instep; `hint` says what to do; `position` is the
+    character at which a filter is wrong, from 1.
     """
 
     type: str = "about:blank"

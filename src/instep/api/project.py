@@ -22,7 +22,7 @@ router = APIRouter()
 
 
 class Column(Answer):
-    """A column that a filter may name. `counted`: searches count its values, and they can be completed."""
+    """A column that a filter may name. `counted`: searches can count its values and complete them."""
 
     name: str
     type: DocumentColumnType
@@ -65,7 +65,7 @@ class Project(Answer):
 
 @router.get("/project", tags=["project"])
 def read_project(instep: ProjectInstep) -> Project:
-    """The project as it is declared."""
+    """The declared project: entities, targets and queues."""
     project = instep.project
     return Project(
         name=project.name,
@@ -102,7 +102,7 @@ def _columns(entity: DocumentEntity) -> list[Column]:
 @router.get("/configuration", tags=["project"])
 def read_configuration(
     instep: ProjectInstep,
-    after: Annotated[int, Query(ge=0, le=10_000_000, description="The `next` of the page before.")] = 0,
+    after: Annotated[int, Query(ge=0, le=10_000_000, description="The `next` of the previous page.")] = 0,
     limit: Limit = 500,
 ) -> Page[Setting]:
     """All settings, defaults included, without secrets: what came from the environment is shown as `${NAME}`."""
@@ -112,5 +112,5 @@ def read_configuration(
 
 @router.get("/workers", tags=["workers"])
 def list_workers(instep: ProjectInstep) -> Page[Worker]:
-    """Workers that are registered in the ledger, and their work, the oldest first."""
+    """Workers that are registered in the ledger, with their work; the oldest first."""
     return Page(items=instep.workers())

@@ -47,7 +47,9 @@ def _exact(value: object) -> QueueKey:
 
 
 _Key = Annotated[QueueKey, BeforeValidator(_exact, json_schema_input_type=int | str)]
-_Fence = Annotated[Annotated[int, Field(ge=0, le=2**53), WHOLE] | None, Field(description="As `next` gave it.")]
+_Fence = Annotated[
+    Annotated[int, Field(ge=0, le=2**53), WHOLE] | None, Field(description="The fence of the key, as `next` gave it.")
+]
 
 
 class Queue(Answer):
@@ -56,18 +58,18 @@ class Queue(Answer):
 
 
 class NextKeys(Body):
-    """A request for keys. Without `lease` they are only read: for a single consumer, or to look."""
+    """A request for keys. Without `lease` keys are only read: for a single consumer, or to look."""
 
     limit: Annotated[int, Field(ge=1, le=MOST_KEYS), WHOLE] = 100
     lease: Annotated[
         Annotated[int, Field(ge=_SHORTEST, le=_LONGEST), WHOLE] | None,
-        Field(description="Reserve the keys for so many milliseconds."),
+        Field(description="Milliseconds for which the keys are reserved."),
     ] = None
     by: Annotated[str, Field(min_length=1, max_length=MAX_HOLDER, description="The name of the consumer.")] = BY
     participants: list[_Whole] = Field(
         default=[], max_length=1_000, description="Only keys that concern one of these participants."
     )
-    legacy: Annotated[bool, Field(description="By the anti-join, whatever the phase.")] = False
+    legacy: Annotated[bool, Field(description="Read the anti-join, whatever the phase.")] = False
 
 
 class DoneKey(Body):
@@ -102,8 +104,8 @@ def read_queue(instep: ProjectInstep, name: str) -> QueueStatus:
 
 @router.post("/{name}/next", responses=responses(404, 409))
 def next_keys(instep: ProjectInstep, name: str, request: NextKeys) -> Page[GivenKey]:
-    """Keys that are pending: fresh ones first, at most a tenth that failed before. Give each back to `ack` or `fail`
-    with its fence.
+    """Take pending keys: fresh ones first, at most a tenth that failed before. Give each back to `ack` or `fail`, with
+    its fence.
     """
     participants = [each for each in request.participants if each in _WHOLE_NUMBERS]
     if request.participants and not participants:
@@ -121,7 +123,7 @@ def next_keys(instep: ProjectInstep, name: str, request: NextKeys) -> Page[Given
 
 @router.post("/{name}/ack", responses=responses(404, 409))
 def acknowledge_keys(instep: ProjectInstep, name: str, request: DoneKeys) -> Page[KeyOutcome]:
-    """Acknowledge keys: they are covered from then on. One outcome for each; a key that is refused stops no other."""
+    """Acknowledge keys: they are covered from then on. Each key has an outcome; one that is refused stops no other."""
     with instep.queue(name) as queue:
         outcomes = queue.ack(Ack(each.key, each.fence) for each in request.keys)
     return Page(items=[KeyOutcome.model_validate(each) for each in outcomes])

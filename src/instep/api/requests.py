@@ -55,7 +55,7 @@ _Payload = Annotated[int, Field(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD), WHOLE]
 
 
 class JobRequest(Body):
-    """A request for a job. Values that are null are those of the project."""
+    """A request for a job. For values that are null, the project's settings are used."""
 
     entities: list[str] = Field(
         default=[], max_length=1_000, description="Entities, or partitions of them; none: all of the project."
@@ -64,15 +64,15 @@ class JobRequest(Body):
         bool, Field(description="Rebuild, beside the served index, and serve that when it is whole.")
     ] = False
     allowEmpty: Annotated[  # noqa: N815 - as the others are named
-        bool, Field(description="What was indexed may become empty, because its source is.")
+        bool, Field(description="Let an index become empty if its source is empty.")
     ] = False
     batchSize: Annotated[  # noqa: N815 - the seed's name
         Annotated[int, Field(ge=1, le=MOST_BATCH_ROWS), WHOLE] | None,
-        Field(description="Rows of one bulk request to OpenSearch at most."),
+        Field(description="Maximum number of rows in one bulk request to OpenSearch."),
     ] = None
     sliceRows: Annotated[  # noqa: N815 - as the others are named
         Annotated[int, Field(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX), WHOLE] | None,
-        Field(description="Rows of a slice of this job."),
+        Field(description="Rows of each slice of this job."),
     ] = None
     consumerThreads: Annotated[  # noqa: N815 - the seed's name
         Annotated[int, Field(ge=1, le=MOST_THREADS), WHOLE] | None,
@@ -81,20 +81,20 @@ class JobRequest(Body):
     payLoadSize: Annotated[  # noqa: N815 - the seed's name
         _Payload | None,
         BeforeValidator(_bytes, json_schema_input_type=_Payload | Annotated[str, Field(pattern=_MEGABYTES)] | None),
-        Field(description="Bytes of one bulk request to OpenSearch at most; a text such as `10MB` does too."),
+        Field(description="Maximum bytes of one bulk request to OpenSearch: a number, or a text such as `10MB`."),
     ] = None
     maxConcurrentRequests: Annotated[  # noqa: N815 - the seed's name
         Annotated[int, Field(ge=1, le=MOST_REQUESTS), WHOLE] | None,
-        Field(description="Bulk requests of one task to OpenSearch in flight at most."),
+        Field(description="Maximum number of bulk requests that one task sends to OpenSearch at once."),
     ] = None
     useDistributedIndexing: Annotated[  # noqa: N815 - the seed's name
-        bool, Field(description="Leave it to the workers that are there; else this server starts one of its own.")
+        bool, Field(description="Leave the job to running workers; otherwise this server starts one of its own.")
     ] = False
 
 
 class Asked(Answer):
-    """Answer to a request: the wants that it made, and the job that works on them already, if there is one. `worker`:
-    whether this server has started a worker for it.
+    """Answer to a request: the wants that it made, and the job, if one already works on them. `worker`: whether this
+    server has started a worker for it.
     """
 
     wants: tuple[Want, ...]

@@ -21,7 +21,7 @@ Mode = Literal["text", "vector", "hybrid"]
 
 
 class Found(Page[Hit]):
-    """Hits, and of each column that was asked for its most frequent values."""
+    """Hits, and the most frequent values of each column that was asked for."""
 
     facets: dict[str, list[FacetCount]]
 
@@ -33,7 +33,7 @@ def search(  # noqa: PLR0917 - parameters of a query
     q: Annotated[
         str,
         Query(
-            description="What to look for.",
+            description="The text to search for.",
             min_length=1,
             max_length=2_000,
             openapi_examples={"words": {"value": "printer on fire"}},
@@ -46,9 +46,9 @@ def search(  # noqa: PLR0917 - parameters of a query
             description="By words, by vectors, or by both, fused by rank; by default the `search_mode` of each entity."
         ),
     ] = None,
-    k: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Hits at most.")] = 10,
+    k: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of hits.")] = 10,
     offset: Annotated[
-        int, Query(ge=0, lt=MAX_LIMIT, description="Hits to pass over: together with `k` at most 1,000.")
+        int, Query(ge=0, lt=MAX_LIMIT, description="Better hits to skip; together with `k` at most 1,000.")
     ] = 0,
     where: Annotated[
         str | None,
@@ -62,19 +62,21 @@ def search(  # noqa: PLR0917 - parameters of a query
             },
         ),
     ] = None,
-    group: Annotated[bool, Query(description="Of each document only its best chunk.")] = False,
+    group: Annotated[bool, Query(description="Return only the best chunk of each document.")] = False,
     facet: Annotated[
         list[str],
         Query(
-            description="Count the values of this column in what is found; may be repeated.",
+            description="Count the values of this column among the chunks found; may be repeated.",
             max_length=MAX_FACETS,
             openapi_examples={"a column": {"value": ["team"]}},
         ),
     ] = [],  # noqa: B006 - never changed
-    facet_values: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Values of each facet at most.")] = 10,
+    facet_values: Annotated[
+        int, Query(ge=1, le=MAX_VALUES, description="Maximum number of values of each facet.")
+    ] = 10,
 ) -> Found:
-    """Documents that are served, best first: those that the principals of the token may read, and public ones. A
-    filter that means nothing is answered with 400, and the `position` of the character where it is wrong.
+    """Search the served documents that the principals of the token may read, and public ones; best hits first. The
+    answer to a wrong filter is a 400 with the `position` of the character where it is wrong.
     """
     counts: dict[str, list[FacetCount]] = {}
     if facet:
@@ -92,17 +94,24 @@ def read_values(  # noqa: PLR0917 - parameters of a query
     instep: ProjectInstep,
     principals: AskingPrincipals,
     column: Annotated[
-        str, Query(min_length=1, max_length=200, openapi_examples={"a column": {"value": "team"}}, description="Which.")
+        str,
+        Query(
+            min_length=1, max_length=200, openapi_examples={"a column": {"value": "team"}}, description="The column."
+        ),
     ],
     begin: Annotated[
         str,
-        Query(max_length=200, openapi_examples={"two letters": {"value": "op"}}, description="How the values begin."),
+        Query(
+            max_length=200,
+            openapi_examples={"two letters": {"value": "op"}},
+            description="The beginning of the values.",
+        ),
     ] = "",
     entity: Annotated[list[str] | None, Query(description="Only in this entity; may be repeated.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Values at most.")] = 10,
+    limit: Annotated[int, Query(ge=1, le=MAX_VALUES, description="Maximum number of values.")] = 10,
 ) -> Page[FacetCount]:
-    """The most frequent values of a column, to complete a filter: of chunks that the principals of the token may find,
-    and public ones, and so many chunks have each.
+    """The most frequent values of a column, to complete a filter, with the number of chunks that have each. Only chunks
+    that the principals of the token may find, and public ones, are counted.
     """
     found = instep.values(column, begin=begin, limit=limit, entities=entity, principals=principals)
     return Page(items=found)
@@ -114,7 +123,8 @@ def read_why(
     principals: AskingPrincipals,
     ref: Annotated[str, Query(description="An entity, or a target of documents.", max_length=400)],
     id: Annotated[
-        str, Query(description="A chunk_id, document_id, URI or path of a file; of a table the key.", max_length=8_000)
+        str,
+        Query(description="A chunk_id, document_id, URI or path of a file; for a table, the key.", max_length=8_000),
     ],
 ) -> Provenance:
     """Origin of a served row: instance, job, wants, and its document or slice."""

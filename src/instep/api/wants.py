@@ -23,8 +23,8 @@ _Moment = Annotated[int, Field(ge=0, lt=253_402_300_800_000), WHOLE]
 
 
 class NewWant(Body):
-    """Partitions to be there (`Document`, `MergeRequest@42/9970`): as of a time (ms since 1970), or not older than so
-    many ms, or at all.
+    """Partitions that are wanted (`Document`, `MergeRequest@42/9970`): complete up to a time (ms since 1970), not older
+    than so many ms, or of any age.
     """
 
     refs: list[str] = Field(min_length=1, max_length=1_000)
@@ -38,7 +38,7 @@ def list_wants(
     instep: ProjectInstep,
     ref: Annotated[str | None, Query(description="Only on this partition.", max_length=400)] = None,
     *,
-    ended: Annotated[bool, Query(description="Those that have ended too.")] = False,
+    ended: Annotated[bool, Query(description="List ended wants, too.")] = False,
     after: After = None,
     limit: Limit = 100,
 ) -> Page[Want]:
@@ -49,7 +49,7 @@ def list_wants(
 
 @router.post("", status_code=202, responses=responses(404, 409))
 def make_want(instep: ProjectInstep, request: NewWant) -> Want:
-    """Ask for partitions. The next run or worker builds what is not there."""
+    """Ask for partitions. The next run or worker builds those that are missing or too old."""
     return instep.want(
         request.refs,
         fresh_within=None if request.fresh_within is None else timedelta(milliseconds=request.fresh_within),
@@ -61,5 +61,5 @@ def make_want(instep: ProjectInstep, request: NewWant) -> Want:
 
 @router.post("/{want}/cancel", responses=responses(404, 409))
 def cancel_want(instep: ProjectInstep, want: str) -> Want:
-    """Wait for it no more. The beginning of its id is enough, at least 4 characters."""
+    """Cancel a want. The beginning of its id is enough, at least 4 characters."""
     return instep.cancel_want(want, by=BY)

@@ -33,8 +33,8 @@ class Evaluation:
         generation: str | None = None,
         target: str | None = None,
     ) -> Answers[Quality]:
-        """Measure how well judged queries are answered: nDCG@10, recall and MRR of what is served, in each mode or one,
-        and of another generation beside it. docs/quality.md has the form of the files.
+        """Measure how well judged queries are answered: nDCG@10, recall and MRR of the served index, in each mode or in
+        one, and of another generation beside it. docs/quality.md describes the files.
         """
         from instep.answers.quality import evaluate
         from instep.answers.search import MODES, checked_mode, in_one_target

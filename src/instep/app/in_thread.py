@@ -1,4 +1,4 @@
-"""Methods that can be awaited: they work in a thread, so that an event loop goes on meanwhile."""
+"""Make methods awaitable: they work in a thread, so that the event loop goes on meanwhile."""
 
 from __future__ import annotations
 

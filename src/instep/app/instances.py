@@ -53,8 +53,8 @@ class Instances:
             return change_answer(taint(ledger, found, name, why=why, by=by))
 
     def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Change:
-        """Have the next run build a new instance, though the Live one is right. `allow_empty`: it may become empty,
-        because its source is; a want records that, so that a worker builds it too.
+        """Have the next run build a new instance, though the Live one is right. `allow_empty`: let it become empty if
+        its source is empty; a want records this, so that a worker builds it, too.
         """
         from instep.answers.instances import change_answer
         from instep.entities.instances import rebuild
@@ -106,9 +106,9 @@ class Instances:
         """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
 
         `target` names an entity, or a target of documents (None: any document); `row_id` is a chunk_id, a document_id
-        or a source URI, and of a table the row's key, its columns joined by commas. Of documents with readers only
-        those are told of that `principals` may find. The error for a row that is not there says why, unless told not
-        to `explain`: that is for people who may see the files of this machine.
+        or a source URI; for a table, the row's key, its columns joined by commas. If documents have readers, only those
+        that `principals` may find are shown. With `explain`, the error for a missing row says why it is missing: that
+        is for people who may see the files of this machine.
         """
         from instep.answers.readers import as_principals
         from instep.answers.why import provenance_answer, why
@@ -127,9 +127,9 @@ class Instances:
             return provenance_answer(found)
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
-        """Inputs of the canonical instance of a partition, direct and indirect; as known at a time, if one is given.
+        """Inputs of the canonical instance of a partition, direct and indirect; `at`: as they were known at that time.
 
-        An older instance is named by its UUID, or the first 8 characters of that.
+        Name an older instance by its UUID, or by the first 8 characters of that.
         """
         from instep.answers.lineage import lineage
 
@@ -151,8 +151,8 @@ class Instances:
             return moments(ledger, self.project.entities, at=time, entities=names_in(entities))
 
     def gc(self, *, keep: timedelta | None = None, dry_run: bool = False) -> Garbage:
-        """Forget jobs and wants that have ended, and instances that were abandoned, more than `keep` ago: by default,
-        the project's retention. Jobs stay for the longest `deletes.window` of the entities in any case.
+        """Forget jobs and wants that ended, and instances that were abandoned, more than `keep` ago (by default, the
+        project's retention). Jobs stay for the longest `deletes.window` of the entities in any case.
         """
         from instep.jobs.garbage_collection import collect
 

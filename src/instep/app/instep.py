@@ -60,13 +60,13 @@ if TYPE_CHECKING:
 def load(path: str | os.PathLike[str] | None = None) -> Instep:
     """Open the project in `path` (a file or folder; by default here or in a folder above).
 
-    Raises `UserError` with file and line when the project file does not hold.
+    Raises `UserError` with file and line if the project file is wrong.
     """
     return Instep(load_project(Path(path) if path is not None else None))
 
 
 class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, Wants):
-    """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
+    """One project, ready to be planned, run and searched. Give `spark` to use a Spark session of your own."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
         if not isinstance(project, Project):
@@ -92,9 +92,10 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         skipped: bool = False,
         progress: Progress | None = None,
     ) -> Answers[Plan]:
-        """Plan a run: the work, and why; with `explain`, for every document; with `skipped`, the files that no
-        `include` takes, too. Writes nothing. If one of several entities cannot be planned, that is its `problem`, and
-        no error for the others.
+        """Plan a run: the work, and the reasons for it. Writes nothing.
+
+        `explain`: give the reason for every document. `skipped`: list the files that no `include` takes, too. If one of
+        several entities cannot be planned, its plan has a `problem`, and the others are planned all the same.
         """
         from instep.answers.plan import cost_answer, plan_answer
 
@@ -160,10 +161,11 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         """Bring entities in step with their sources, those of higher priority first.
 
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
-        `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
-        `full_listing`: all of a source is listed as it is now, and no inventory is read.
-        `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
-        `metrics`: the address (`HOST:PORT`) at which its counters are served while it runs, for Prometheus.
+        `allow_deletes`: delete all that is gone from the source, however much.
+        `allow_empty`: let an index become empty if its source is empty.
+        `full_listing`: list all of a source as it is now, and read no inventory.
+        `expected`: digests of a saved plan, by reference: run exactly that plan, or nothing.
+        `metrics`: the address (`HOST:PORT`) at which counters are served during the run, for Prometheus.
         `stopping`: when another thread sets it, the run stops as at Ctrl-C, after the wave in work at the latest, and
         raises `Interrupted`; the next run resumes its job.
         """
@@ -200,8 +202,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
     def promote(
         self, ref: str, generation: str, *, allow_deletes: bool = False, allow_empty: bool = False, by: str = ""
     ) -> Promotion:
-        """Serve this generation from now on to readers that name none. Raises `UserError` when what is built of it
-        is not good enough. `allow_deletes`: however many rows less it has; `allow_empty`: none at all.
+        """Serve this generation to readers that name none, from now on. Raises `UserError` if its build is not good
+        enough. `allow_deletes`: however many fewer rows it has; `allow_empty`: even if it has none.
         """
         from instep.jobs.promote import promote
 
@@ -226,7 +228,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
     def retry_job(
         self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None
     ) -> Runs:
-        """Run the entities again in which something of a job failed, with all their failed documents.
+        """Run those entities of a job again in which something failed, with all their failed documents.
 
         An empty list if nothing failed.
         """
@@ -257,9 +259,9 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
     ) -> None:
         """Work on jobs of these entities (all by default) that any server planned, until interrupted.
 
-        With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
-        the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
-        `run`.
+        With `until_idle`, it ends when nothing is left to do. With `watch`, it also looks at the sources every so many
+        seconds, and indexes what has changed. `threads`: the number that work at once, unless a cluster does the work.
+        `metrics`: see `run`.
         """
         from instep.jobs.missing_status import MissingStatus
         from instep.jobs.serve import serve_each_entity
@@ -351,8 +353,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         return Container(self.project).engines.starts_spark
 
     def check(self, *, spark: bool = False) -> Answers[Finding]:
-        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform. Spark is started
-        when the project's work needs it, when the project says how, and when `spark` says so.
+        """Check Java, Spark, the ledger, and target, source, embedder and transform of each entity. Spark is started if
+        the project's work needs it, if the project says how to start it, or if `spark` says so.
         """
         container = Container(self.project, spark=self._spark)
         try:
@@ -361,7 +363,7 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
             container.close()
 
     def check_cluster(self) -> ClusterState:
-        """Ask every executor of Spark whether it has what tasks need."""
+        """Check on every executor of Spark that it has what tasks need."""
         container = Container(self.project, spark=self._spark)
         try:
             return container.check_cluster()

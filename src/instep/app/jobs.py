@@ -52,7 +52,7 @@ class Jobs:
             return one_job_answer(ledger, job_id, timing=container.timing, tables=container.tables)
 
     def overview(self, before: Overview | None = None) -> Overview:
-        """Jobs, workers and the last failures now. What cannot have changed is taken from `before`."""
+        """Jobs, workers and the last failures now. Parts that cannot have changed are taken from `before`."""
         from instep.answers.overview import overview
 
         container = Container(self.project)
@@ -60,14 +60,14 @@ class Jobs:
             return overview(ledger, before, timing=container.timing, tables=container.tables)
 
     def watch_jobs(self) -> JobWatch:
-        """A watch of the jobs, poll by poll. It keeps the ledger open between polls: close it in the end."""
+        """Watch the jobs, poll by poll. The ledger stays open between polls: close the watch in the end."""
         from instep.answers.job_feed import JobWatch
 
         container = Container(self.project)
         return JobWatch(lambda: container.ledger(read_only=True), container.tables)
 
     def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> Job:
-        """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
+        """Ask a job to stop: slices in work may end, the rest waits for a resume. `wait` until it has stopped."""
         from instep.answers.jobs import one_job_answer, stop_job
 
         container = Container(self.project)
@@ -78,7 +78,7 @@ class Jobs:
             return one_job_answer(ledger, found.id, timing=container.timing, tables=container.tables)
 
     def resume_job(self, job_id: str) -> Job:
-        """A stopped job runs again; any worker may take it up."""
+        """Resume a stopped job: any worker may take it up."""
         from instep.answers.jobs import find_job, one_job_answer, resume_job
 
         container = Container(self.project)
@@ -105,7 +105,7 @@ class Jobs:
         after: JobPlace | None = None,
         limit: int = 20,
     ) -> list[Job]:
-        """Newest first; of all states and entities, unless some are named."""
+        """A page of jobs, newest first: in these states and on these entities, by default in all and on all."""
         demand_whole(limit=limit)
         from instep.answers.jobs import answers_of
 
@@ -161,9 +161,9 @@ class Jobs:
             return list(map(Failure.model_validate, ledger.failures.page(only=only, after=after, limit=limit)))
 
     def dismiss_failures(self, uris: Iterable[str], entities: Iterable[str] | None = None) -> Answers[Failure]:
-        """Forget failures that nobody is going to mend, such as messages of no document: by the URIs of their
-        documents, of which `*` at the end stands for whatever follows. They are not tried again before they change, or
-        all is read again; what fails again is listed again.
+        """Forget failures that nobody is going to mend, such as messages of no document, by the URIs of their
+        documents; a `*` at the end of a URI matches any ending. The documents are not tried again before they change,
+        or before all is read again; one that fails again is listed again.
         """
         from instep.answers.overview import Failure
 
@@ -225,8 +225,8 @@ class Jobs:
         generation: str | None = None,
         by: str = "",
     ) -> Asked:
-        """Ask for these entities (all by default) as they are now in their sources, and say how their jobs are to be
-        done; with `rebuild`, have them rebuilt beside the served index. Returns at once: a worker does it.
+        """Ask for jobs that bring these entities (all by default) in step with their sources as they are now, with
+        these settings; with `rebuild`, for a rebuild beside the served index. Returns at once: a worker does the work.
         """
         from instep.entities.generations import checked_generation
         from instep.requests.job_requests import ask
@@ -246,8 +246,8 @@ class Jobs:
             )
 
     def ask_again(self, job_id: str, *, by: str = "") -> Asked | None:
-        """Ask for the entities in which something of an ended job failed, with all that failed in them. None if nothing
-        did.
+        """Ask for a new job for those entities of an ended job in which something failed, with all that failed in them.
+        None if nothing did.
         """
         from instep.answers.jobs import find_job
         from instep.requests.job_requests import ask_again

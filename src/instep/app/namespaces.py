@@ -33,7 +33,7 @@ class Namespaces:
     # Dead letters.
 
     def letters(self, entities: Iterable[str] | None = None) -> list[Letter]:
-        """List the dead letters: what messages and schedules asked for, and was given up.
+        """List the dead letters: requests of messages and schedules that were given up.
         `entities`: all by default.
         """
         from instep.requests.dead_letters import letters
@@ -44,8 +44,8 @@ class Namespaces:
             return [each for each in letters(ledger) if not names or each.ref.entity in names]
 
     def requeue_letters(self, refs: Iterable[str] | None = None, *, by: str = "") -> list[PartitionRef]:
-        """Have dead letters tried again, with all their attempts; by default all of partitions that the project has.
-        Raises `UserError` for one that is named and is of no such partition.
+        """Have dead letters tried again, with all their attempts; by default all letters of the project's partitions.
+        Raises `UserError` if a named letter belongs to no such partition.
         """
         from instep.entities.partitions import demand_declared
         from instep.project.models import retries_of
@@ -105,8 +105,8 @@ class Namespaces:
             )
 
     def checkpoints(self, entities: Iterable[str] | None = None, namespaces: Iterable[str] = ()) -> list[Checkpoint]:
-        """Checkpoints of these entities (all by default) by their keys, and the slices of what is being built; in these
-        namespaces alone, if any are named.
+        """Checkpoints of these entities (all by default) by their keys, and of slices of builds in work; if namespaces
+        are named, only in these.
         """
         from instep.answers.checkpoints import checkpoints
         from instep.jobs.namespaces import namespaces_of
@@ -132,8 +132,8 @@ class Namespaces:
             return deletion_of(scope, self.namespaced, ledger, container.bus(ledger))
 
     def delete_namespace(self, namespace: str, *, by: str = "", progress: Progress | None = None) -> Deletion:
-        """Delete everything of a namespace, and of those in it, in all entities: rows, checkpoints, status. After a
-        crash in the middle, the next call does the rest. Raises `UserError` while a job works on it.
+        """Delete a namespace, and those below it, in all entities: rows, checkpoints, status. After a crash in the
+        middle, the next call does the rest. Raises `UserError` while a job works on it.
         """
         from instep.jobs.namespaces import delete_namespace, namespace_of
 

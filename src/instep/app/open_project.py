@@ -1,4 +1,4 @@
-"""A project that stays open between searches: its adapters, its ledger, and what was last seen served."""
+"""A project that stays open between searches: its adapters, its ledger, and the indexes last seen served."""
 
 from __future__ import annotations
 

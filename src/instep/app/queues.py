@@ -48,7 +48,7 @@ class Queues:
 
 
 class PendingQueue:
-    """The keys of a table that nothing covers yet: see docs/queues.md. Not shared between threads."""
+    """A pending queue: keys of a table that nothing covers yet (docs/queues.md). Do not share it between threads."""
 
     def __init__(self, project: Project, name: str) -> None:
         from instep.queues.open import PARTS, declared_queue, open_queue
@@ -85,7 +85,7 @@ class PendingQueue:
         return self._store.statements()
 
     def create(self) -> None:
-        """Make its tables, and have live writes captured from now on. Does nothing when it is there."""
+        """Make the tables of the queue, and capture live writes from now on. Does nothing if the queue is there."""
         self._store.create()
 
     def backfill_statements(self) -> tuple[str, ...]:
@@ -95,13 +95,13 @@ class PendingQueue:
         return backfill_statements(self._store)
 
     def backfill(self, *, progress: Progress | None = None) -> Backfill:
-        """Bring in what was there before live capture; after an interruption, the next call goes on."""
+        """Bring in the keys that were there before live capture; after an interruption, the next call goes on."""
         from instep.queues.backfill import backfill
 
         return backfill(self._store, self._container.clock, progress or Silent(), self._parts)
 
     def verify(self, *, repair: bool = False, progress: Progress | None = None) -> Verified:
-        """Compare it with the anti-join it replaces. With `repair`, what is missing is offered again."""
+        """Compare the queue with the anti-join that it replaces. With `repair`, missing keys are offered again."""
         from instep.queues.verify import verify
 
         with closing(self._container.ledger(read_only=True)) as ledger:
@@ -116,7 +116,7 @@ class PendingQueue:
             )
 
     def switch(self, *, back: bool = False) -> bool:
-        """Have consumers read the queue from now on (or, `back`, the anti-join). Whether that is a change."""
+        """Have consumers read the queue from now on (with `back`, the anti-join). Returns whether that is a change."""
         from instep.queues.open import switch, switch_back
 
         if back:
@@ -126,7 +126,7 @@ class PendingQueue:
 
     @property
     def switched(self) -> bool:
-        """Whether the queue is read, and not its anti-join. Asked each time: another process may switch."""
+        """Whether consumers read the queue, and not its anti-join. Read each time: another process may switch."""
         from instep.queues.queue_state import recall
 
         return self._store.exists() and recall(self._store).switched
@@ -136,8 +136,8 @@ class PendingQueue:
         return self._store.observe(datetime.now(UTC) - since)
 
     def drop_done(self, *, dry_run: bool = False) -> int:
-        """Remove from disk what is withdrawn and covered, and what is known of keys that the source has no more; the
-        number of rows. With `dry_run` only count them, as far as that is known without reading every offer.
+        """Remove from disk offers that were withdrawn, rows of covered keys, and records of keys that the source has no
+        more; returns the number of rows. `dry_run`: only count them, as far as that needs no reading of every offer.
         """
         from instep.queues.open import demand_created
 
@@ -155,7 +155,7 @@ class PendingQueue:
             return queue_status(self._store, oldest_first, label, ledger)
 
     def drop(self) -> None:
-        """Remove the queue from its database, and what the ledger has of its keys. The tables it is about stay."""
+        """Remove the queue from its database, and its keys from the ledger. Source and covers stay."""
         self._store.drop()
         self._ledger.key_leases.drop(self.name)
 
@@ -180,8 +180,8 @@ class PendingQueue:
         participants: Iterable[int] = (),
         legacy: bool = False,
     ) -> list[Given]:
-        """Keys to be worked on: fresh ones first, at most a tenth that failed before. With `lease`, no other
-        consumer is given them for so long. Until `switch`, or with `legacy`, by the anti-join.
+        """Take pending keys: fresh ones first, at most a tenth that failed before. With `lease`, no other consumer
+        gets them for so long. Until `switch`, or with `legacy`, they are read from the anti-join.
         """
         from instep.queues.consumers import Wanted, next_keys
         from instep.queues.queue_state import recall
@@ -198,26 +198,26 @@ class PendingQueue:
         return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
 
     def ack(self, acks: Iterable[Ack]) -> list[Answer]:
-        """Acknowledge keys as covered; one answer for each."""
+        """Acknowledge keys as covered. Returns an outcome for each."""
         from instep.queues.consumers import acknowledge
 
         return acknowledge(self._store, self._ledger, list(acks))
 
     def fail(self, failures: Iterable[KeyFailure]) -> list[Answer]:
-        """Record failures of keys; one answer for each."""
+        """Record failures of keys. Returns an outcome for each."""
         from instep.queues.consumers import fail
 
         return fail(self._store, self._ledger, list(failures))
 
     def parked(self, *, after: QueueKey | None = None, limit: int = 1_000) -> dict[QueueKey, KeyLease]:
-        """Keys that failed too often, by key, beyond `after`."""
+        """Parked keys, which failed too often, in the order of keys; those behind `after`."""
         demand_whole(limit=limit)
         from instep.queues.consumers import parked
 
         return parked(self._store, self._ledger, after=after, limit=limit)
 
     def unpark(self, keys: Iterable[QueueKey] | None = None) -> set[QueueKey]:
-        """Retry parked keys (by default all), with as many attempts as before; those that were parked are returned."""
+        """Retry parked keys (by default all), with all attempts again. Returns those that were parked."""
         from instep.queues.consumers import unpark
 
         if keys is not None:

@@ -37,13 +37,16 @@ class Searches:
         target: str | None = None,
         progress: Progress | None = None,
     ) -> Hits:
-        """Best hits first; what stands in double quotes is a phrase. `mode`: `text`, `vector` or `hybrid` (reciprocal
-        rank fusion of both); by default that of the entity: `hybrid`, or `text` with an embedder that knows no meaning.
-        `where`: a filter on columns, such as `team = 'ops' AND year >= 2024` (docs/search.md). `offset`: so many hits
-        are passed over. `group`: of each document only its best chunk. `generation`: another than the promoted one.
-        `target`: which one is asked of entities that have several; the first by default.
-        `principals`: as whom documents with readers are looked for, such as `alice` and `group:ops`; by default what is
-        public is found.
+        """Search what is served; the best hits come first. Words in double quotes are a phrase.
+
+        `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both); by default that of the entity: `hybrid`,
+        or `text` with an embedder that knows no meaning.
+        `where`: a filter on columns, such as `team = 'ops' AND year >= 2024` (docs/search.md).
+        `offset`: the number of better hits to skip. `group`: only the best chunk of each document.
+        `generation`: the generation to search, instead of the promoted one.
+        `target`: the target to search, for entities that have several; by default the first.
+        `principals`: the readers for whom to search, such as `alice` and `group:ops`; by default only public documents
+        are found, if an entity has readers.
         """
         from instep.answers.hits import Hits
         from instep.answers.readers import as_principals
@@ -82,8 +85,9 @@ class Searches:
         generation: str | None = None,
         target: str | None = None,
     ) -> dict[str, list[FacetCount]]:
-        """The `limit` most frequent values of each of these columns, with the number of chunks that have them, among
-        those that a search would look through (docs/search.md). The rest as in `search`.
+        """Count values of these columns: the `limit` most frequent ones of each, with the number of chunks that have
+        them, among the chunks that a search would look through (docs/search.md). Other parameters are those of
+        `search`.
         """
         from instep.answers.readers import as_principals
         from instep.answers.search import checked_mode, facets, in_one_target
@@ -111,8 +115,8 @@ class Searches:
         entities: Iterable[str] | None = None,
         principals: Iterable[str] = (),
     ) -> list[FacetCount]:
-        """The most frequent values of a column that begin like this, among what the principals may find: to complete a
-        filter that is being written.
+        """The most frequent values of a column that begin with `begin`, among documents that the principals may find:
+        to complete a filter that is being written.
         """
         from instep.answers.readers import as_principals
         from instep.answers.search import in_one_target, values

@@ -74,7 +74,9 @@ class Upkeep:
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> Runs:
-        """Compare, and repair the differences by a job. Changes of the source are left to the next run."""
+        """Compare targets with source and ledger, and repair the differences by a job. Changes of the source are left
+        to the next run.
+        """
         options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
         container = Container(self.project, spark=self._spark, engine=engine)
         with closing(container), closing(container.ledger()) as ledger:
@@ -123,8 +125,8 @@ class Upkeep:
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> Runs:
-        """Rebuild an entity with another number of buckets, beside the served index, which it replaces once it is
-        verified. Declare the same number in the project: runs refuse another.
+        """Rebuild an entity with another number of buckets, beside the served index; the new index replaces that once
+        it is verified. Declare the same number in the project, too: runs refuse another one.
         """
         if not 1 <= buckets <= MAX_BUCKETS:
             raise UserError(f"{buckets} buckets are out of range", hint=f"Allowed: 1 to {MAX_BUCKETS}.")
@@ -147,7 +149,7 @@ class Upkeep:
         progress: Progress | None = None,
     ) -> list[Adoption]:
         """Take over indexes that another ledger made: this project's own, if its ledger was lost, or those of a project
-        that gives them up. `agree` is asked about the found ones first; if it returns False, nothing is written.
+        that gives them up. `agree` is called with the found ones first; if it returns False, nothing is written.
         """
         from instep.jobs import adoption
 

@@ -1,4 +1,4 @@
-"""The part of the Python API that is about wants: to ask for partitions to be there, and fresh enough."""
+"""The part of the Python API for wants: ask for partitions to be built, or to be fresh enough."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Wants:
         generation: str | None = None,
         by: str = "",
     ) -> list[Want]:
-        """Ask for all that is declared (in these namespaces alone, if any are named): one want for each entity, so that
+        """Ask for all declared entities (if namespaces are named, only in these): one want for each entity, so that
         none waits for another.
         """
         from instep.jobs.namespaces import namespaces_of

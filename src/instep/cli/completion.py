@@ -1,4 +1,4 @@
-"""Completion of what is typed in a shell: names that the project file declares."""
+"""Complete names in a shell: those that the project file declares."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ Where = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The one who asks. `reader`: searches alone are open to it, as these principals."""
+    """The one who asks. A `reader` can only search, as these principals."""
 
     principals: tuple[str, ...] = ()
     reader: bool = False
@@ -73,8 +73,8 @@ CallerOf = Callable[[Mapping[str, str] | None], Caller]
 
 
 class _Server(MCPServer[Any]):
-    """Says of wrong arguments which they are and what is allowed, in one sentence. Those that a tool does not have are
-    wrong, too: passed over, a filter by another name would be none.
+    """Says in one sentence which arguments are wrong and what is allowed. Arguments that a tool does not have are
+    wrong, too: if they were ignored, a filter with a misspelled name would not filter.
     """
 
     async def list_tools(self) -> list[Tool]:
@@ -119,16 +119,22 @@ def _add_searches(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -
         context: Context[Any, Any],
         *,
         query: Annotated[
-            str, Field(description="What to look for; a phrase in double quotes.", min_length=1, max_length=2_000)
+            str,
+            Field(
+                description="The text to search for. Words in double quotes are a phrase.",
+                min_length=1,
+                max_length=2_000,
+            ),
         ],
         entities: Entities = None,
         where: Where = None,
         mode: Annotated[
-            Mode | None, Field(description="By words, by vectors or both; by default what suits each entity.")
+            Mode | None,
+            Field(description="Search by words, by vectors or by both; by default the mode of each entity."),
         ] = None,
-        limit: Annotated[int, Field(ge=1, le=100, description="Hits at most.")] = 10,
-        offset: Annotated[int, Field(ge=0, le=900, description="Hits to pass over.")] = 0,
-        group: Annotated[bool, Field(description="Of each document only its best passage.")] = False,
+        limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of hits.")] = 10,
+        offset: Annotated[int, Field(ge=0, le=900, description="Better hits to skip.")] = 0,
+        group: Annotated[bool, Field(description="Return only the best passage of each document.")] = False,
     ) -> list[Hit]:
         """Find passages of the indexed documents, best first."""
         with _errors_as(ToolError):
@@ -147,9 +153,9 @@ def _add_searches(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -
     def values(
         context: Context[Any, Any],
         column: Annotated[str, Field(description="The column.", min_length=1, max_length=200)],
-        begin: Annotated[str, Field(description="How the values begin.", max_length=200)] = "",
+        begin: Annotated[str, Field(description="The beginning of the values.", max_length=200)] = "",
         entities: Entities = None,
-        limit: Annotated[int, Field(ge=1, le=MAX_VALUES, description="Values at most.")] = 10,
+        limit: Annotated[int, Field(ge=1, le=MAX_VALUES, description="Maximum number of values.")] = 10,
     ) -> list[FacetCount]:
         """List the most frequent values of a column, to write a filter with."""
         with _errors_as(ToolError):
@@ -162,7 +168,9 @@ def _add_searches(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -
         entity: Annotated[str, Field(description="The entity.", min_length=1, max_length=400)],
         id: Annotated[
             str,
-            Field(description="A chunk_id, document_id or source_uri of a hit; of a table the key.", max_length=8_000),
+            Field(
+                description="A chunk_id, document_id or source_uri of a hit; for a table, the key.", max_length=8_000
+            ),
         ],
     ) -> Json:
         """Tell where an indexed row comes from: its document, the job that wrote it, and when."""
@@ -180,7 +188,7 @@ def _add_state(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -> N
 
     @server.tool(annotations=_READS)
     def status(context: Context[Any, Any], entities: Entities = None) -> list[Json]:
-        """Tell state, size and freshness of the index of each entity."""
+        """Show state, size and freshness of the index of each entity."""
         with _errors_as(ToolError):
             demand_whole(context)
             return list(map(_json, instep.status(entities)))
@@ -189,7 +197,7 @@ def _add_state(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) -> N
     def failures(
         context: Context[Any, Any],
         entities: Entities = None,
-        limit: Annotated[int, Field(ge=1, le=1_000, description="Failures at most.")] = 100,
+        limit: Annotated[int, Field(ge=1, le=1_000, description="Maximum number of failures.")] = 100,
     ) -> list[Json]:
         """List documents and rows that could not be indexed, newest first, with the reasons."""
         with _errors_as(ToolError):
@@ -220,7 +228,7 @@ def _add_changes(server: MCPServer[Any], instep: Instep, caller_of: CallerOf) ->
             Field(description="Entities, or partitions such as MergeRequest@42/9970.", min_length=1, max_length=1_000),
         ],
     ) -> Json:
-        """Ask for partitions to be there. The next run or worker builds what is missing."""
+        """Ask for partitions to be built or brought up to date. The next run or worker does it."""
         with _errors_as(ToolError):
             _demand_whole(caller_of, context)
             return _json(instep.want(refs, by=BY))

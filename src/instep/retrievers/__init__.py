@@ -1,1 +1,1 @@
-"""Retrievers: what is served, as LangChain and LlamaIndex ask for it."""
+"""Retrievers for LangChain and LlamaIndex: they search the served indexes."""

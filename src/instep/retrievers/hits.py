@@ -1,4 +1,4 @@
-"""Hits of a project, as retrievers hand them on."""
+"""Search a project and turn its hits into what retrievers return."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from instep.ledger.ledger import Ledger
 
 
 class Bucket(Answer):
-    """Content of a bucket, and how long its changes took, in ms: the mean of `slices`, the longest, and the time in
+    """Content of a bucket, and the latency of its changes in ms: the mean over `slices`, the longest, and the time in
     work. `pending` changes are planned, and not durable yet.
     """
 

@@ -15,8 +15,9 @@ COMPLETE = "complete"
 
 
 class Checkpoint(Answer):
-    """`state` is `complete` for that of a partition (`watermark`: up to when, in µs; `version`: of a table that keeps
-    its versions, that which was read), else how far a slice of an open part is.
+    """A checkpoint of a partition, or the progress of a slice of an open part. `state` is `complete` for a partition;
+    `watermark` is the time up to which it is complete, in µs. `version`: the version that was read of a table that
+    keeps its versions.
     """
 
     key: str

@@ -24,8 +24,9 @@ class Number(Answer):
 
 
 class DifferingDocument(Answer):
-    """`rows` are those that differ in this way. `pending`: the next run indexes a change of it; `failed`: it did at the
-    last try. Of one that is altered: in how many rows its text, title or vector is another.
+    """A document that differs, and the number of its `rows` that differ in this way. `pending`: the next run indexes a
+    change of it; `failed`: it failed at the last try. If it is altered, the numbers of rows with another text, title or
+    vector.
     """
 
     document_id: str
@@ -41,8 +42,8 @@ class DifferingDocument(Answer):
 
 
 class Comparison(Answer):
-    """One partition: what differs in the target, or why that is not known (`problem`; then the rest is left out).
-    `found` are numbers; the first 10,000 of these documents are in `documents`.
+    """The differences of one partition between target, source and ledger, or a `problem` if they are not known (then
+    the rest is left out). `found` are numbers of documents; `documents` has the first 10,000 of them.
     """
 
     ref: Ref

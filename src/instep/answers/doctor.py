@@ -21,7 +21,7 @@ class Health(StrEnum):
 
 
 class Finding(Answer):
-    """One answer of the doctor. `away`: it may be there again later."""
+    """One finding of `instep check`. `away`: it is out of reach now, and may be there again later."""
 
     subject: str
     health: Health

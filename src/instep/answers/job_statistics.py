@@ -13,9 +13,9 @@ from instep.domain.speed import NOTHING_LATELY, seconds_left
 
 
 class Numbers(Answer):
-    """Counts of documents or rows. `total` are those planned, null while they are not counted; `read` is the sum of the
-    other four. `per_second` and `seconds_left` are those of now, null unless the job runs and something was done in the
-    last five minutes.
+    """Counts of documents or rows. `total` is the number planned, null until they are counted; `read` is the sum of
+    written, skipped, deleted and failed. `per_second` and `seconds_left` are of the last five minutes; they are null
+    unless the job runs and something was done in this time.
     """
 
     total: int | None

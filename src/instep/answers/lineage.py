@@ -24,7 +24,7 @@ _UUID = re.compile(r"[0-9a-f]{4,8}\Z|[0-9a-f]{8}-[0-9a-f-]*\Z")
 
 
 class Node(Answer):
-    """`instance` is null when it was forgotten."""
+    """An instance in a lineage. `instance` is null if it was forgotten."""
 
     uuid: str
     instance: Instance | None

@@ -28,7 +28,9 @@ class Failure(Answer):
 
 
 class FailureGroup(Answer):
-    """So many documents or rows of a partition that failed at one stage for one reason; the newest at `failed_at`."""
+    """The number of documents or rows of a partition that failed at one stage for one reason; the newest at
+    `failed_at`.
+    """
 
     ref: Ref
     generation: str

@@ -15,8 +15,8 @@ from instep.planning.plan import EntityPlan
 
 
 class Engine(Answer):
-    """The engine that a run would take; seconds are estimates, start included, by its pace: rows a second, `measured
-    in` a job, or `a default`.
+    """The engine that a run would take. Seconds are estimates, start included, by its pace: rows a second, either
+    `measured in` a job or `a default`.
     """
 
     name: str
@@ -35,9 +35,10 @@ class Change(Answer):
 
 
 class Cost(Answer):
-    """Texts that are to be embedded, their tokens, and what they cost (null without `price`). Of the plan's `documents`
-    so many were `read` for it: if not all, the numbers are estimates from a sample. `counted`: tokens are as the model
-    counts them; else they are estimated by characters. `problem` is why it is not known.
+    """Texts that are to be embedded, their tokens, and their cost (null without `price`). `read` is the number of the
+    plan's `documents` that were read for this: if not all, the numbers are estimates from a sample. `counted`: the
+    model has counted the tokens; otherwise they are estimated from characters. `problem`: the reason why the cost is
+    unknown.
     """
 
     texts: int | None = None
@@ -75,10 +76,10 @@ def cost_answer(setup: EntitySetup, plan: EntityPlan, say: Callable[[str], None]
 
 
 class Plan(Answer):
-    """The work of a run on one partition. `documents` (of a table: `rows`) are numbers by outcome. If they are asked
-    for, `changes` are all of these with their reasons, and `skipped` the files that no `include` takes. `digest` stands
-    for everything that the plan is based on. `problem` is why planning failed. `compared` says where a large source was
-    compared with what is recorded, and why. `cost` is that of embedding, if it costs something.
+    """The work of a run on one partition. `documents` (for a table, `rows`) are numbers by outcome. On request,
+    `changes` lists all of them with their reasons, and `skipped` the files that no `include` takes. `digest` stands for
+    everything that the plan is based on. `problem`: the reason why planning failed. `compared`: where a large source
+    was compared with the record, and why. `cost`: the cost of embedding, if it costs something.
     """
 
     ref: Ref

@@ -24,7 +24,7 @@ class QueryQuality(Answer):
 
 
 class Quality(Answer):
-    """The quality of a build in one mode. `default`: a search that names none has this mode. `scores` are means over
+    """The quality of a build in one mode. `default`: searches that name no mode use this one. `scores` are means over
     all `queries`, by metric.
     """
 

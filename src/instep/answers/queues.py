@@ -17,8 +17,8 @@ from instep.queues.queue_state import Filling, Phase, QueueMemory, Verdict, reca
 
 
 class GivenKey(Answer):
-    """A key to be worked on. `until` is when its lease ends. `last_error` is not called `error`: that is what a
-    consumer says when it gives the key back as failed.
+    """A key to work on. `until` is the end of its lease. (`last_error` is not called `error`, since a consumer gives
+    `error` when it reports the key as failed.)
     """
 
     key: int | str
@@ -41,8 +41,8 @@ class GivenKey(Answer):
 
 
 class KeyOutcome(Answer):
-    """The effect of an `ack` or `fail` on one key. `due` is when it is tried again, in ms since 1970; `why` says why
-    nothing was changed.
+    """The effect of an `ack` or `fail` on one key. `due` is the time of the next try, in ms since 1970; `why` is the
+    reason if nothing was changed.
     """
 
     key: int | str
@@ -53,7 +53,7 @@ class KeyOutcome(Answer):
 
 
 class Held(Answer):
-    """Keys in one state: how many, how many of them others may have now, and since when the oldest is."""
+    """Keys in one state: their number, the number that others may have now, and the time of the oldest."""
 
     keys: int
     due: int

@@ -19,10 +19,10 @@ NAMED = 1_000
 
 
 class Reconciliation(Answer):
-    """One partition: what differs between source and index, or why that is not known (`problem`; then the rest is left
-    out). `rows` are in the index, `keys` in the source. `found` are numbers by kind, `examples` some of their keys:
-    `missing` in the index, `gone` from the source, `behind` or `ahead` of it by their watermark. `failed` rows are
-    missing, and in the failure list; `coming` ones are above what was seen, and read by the next run.
+    """The differences of one partition between source and index, or a `problem` if they are not known (then the rest is
+    left out). `rows` are in the index, `keys` in the source. `found` are numbers by kind, `examples` some of their
+    keys: `missing` in the index, `gone` from the source, `behind` or `ahead` of it by their watermark. `failed` rows
+    are missing, and in the failure list; `coming` rows are newer than any that was seen: the next run reads them.
     """
 
     ref: Ref

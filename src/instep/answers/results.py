@@ -13,8 +13,8 @@ from instep.jobs.entity_result import EntityResult
 
 
 class Cpu(Answer):
-    """Seconds of CPU on a cluster: of the driver (this process and its JVM) in the whole run up to then, and of the
-    Python in which tasks wrote; and the driver's `share` of both.
+    """Seconds of CPU on a cluster: those of the driver (this process and its JVM) in the whole run so far, those of the
+    Python workers in which tasks wrote, and the driver's `share` of both.
     """
 
     driver: float
@@ -23,8 +23,8 @@ class Cpu(Answer):
 
 
 class Run(Answer):
-    """The result of a run for one partition. `cpu` is null unless its waves ran on a cluster. `spent`: on embedding by
-    its job, if that costs something.
+    """The result of a run for one partition. `cpu` is null unless its waves ran on a cluster. `spent`: the money that
+    its job spent on embedding, if that costs something.
     """
 
     ref: Ref
@@ -71,7 +71,7 @@ def _cpu(found: speed.Cpu | None) -> Cpu | None:
 
 
 class Promotion(Answer):
-    """A promotion: readers of `ref` get `generation` now, and got `before`."""
+    """A promotion: readers of `ref` now get `generation`; until then they got `before`."""
 
     ref: Ref
     generation: str
@@ -100,7 +100,7 @@ class Inspected(Answer):
 
 
 class Adoption(Answer):
-    """An index that can be adopted, or was. `rebuild` is why it does not stay in use."""
+    """An index that can be adopted, or was. `rebuild`: the reason why it does not stay in use."""
 
     ref: Ref
     generation: str
@@ -164,7 +164,7 @@ def deletion_answer(found: namespaces.Deletion) -> Deletion:
 
 
 class Garbage(Answer):
-    """Instances and wants that may be forgotten, or were, and how many jobs, slices and events."""
+    """Instances and wants that may be forgotten, or were, and the numbers of such jobs, slices and events."""
 
     instances: tuple[str, ...]
     wants: tuple[str, ...]

@@ -50,11 +50,12 @@ _SCHEMA = "schema"
 
 
 class Hit(Answer):
-    """`score` is of the kind `score_kind`, and comparable within one answer only. `mode` is the way in which its entity
-    was searched. `weak`: its text means something else than the query, as far as the embedder `static` knows; None with
-    others. `marks` are the ranges of `snippet` that match. `columns` are the values of the declared columns that the
-    index has, but for the one that says who may read the document. `instance` is the build in which it was found, and
-    `watermark` up to when that is complete (ms); both are None if the ledger does not know, or not yet.
+    """One hit of a search. `score` is of the kind `score_kind`; compare scores within one answer only. `mode` is the
+    mode in which its entity was searched. `weak`: its text means something else than the query, as far as the embedder
+    `static` knows; null with other embedders. `marks` are the ranges of `snippet` that match. `columns` are the values
+    of the declared columns that the index has, without the column of readers. `instance` is the build in which the hit
+    was found, and `watermark` the time up to which that is complete (ms); both are null if the ledger does not know
+    them, or not yet.
     """
 
     entity: str
@@ -88,7 +89,7 @@ class _Searched(NamedTuple):
 
 
 class FacetCount(Answer):
-    """So many chunks have this value in a column, or among its elements. A date is a text in ISO 8601."""
+    """The number of chunks that have this value in a column, or among its elements. A date is a text in ISO 8601."""
 
     value: FilterValue
     count: int

@@ -22,8 +22,9 @@ _LETTERS: Final = {
 
 
 class Slice(Answer):
-    """`units` were planned for it (0: not counted), `work` is what it counts for. `attempts` are the tries
-    that ended badly, `error` is that of the last; `worker` has it, or had it last.
+    """One slice of a job. `units` is the number of documents or rows planned for it (0: not counted), `work` its
+    weight. `attempts` is the number of tries that ended badly, `error` the error of the last; `worker` has it, or had
+    it last.
     """
 
     ref: Ref
@@ -54,7 +55,7 @@ class GridPart(Answer):
 
 
 class Grid(Answer):
-    """All slices of a job, one letter each; `states` says which state a letter stands for."""
+    """All slices of a job, one letter each; `states` maps letters to states."""
 
     states: dict[str, SliceState]
     parts: tuple[GridPart, ...]

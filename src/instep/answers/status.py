@@ -242,7 +242,7 @@ class NamespaceStatus(Answer):
 
 
 class Matrix(Answer):
-    """States of entities in namespaces. A state of several is the worst of them."""
+    """States of entities in namespaces. The state of several together is the worst of them."""
 
     state: IndexState
     entities: dict[str, IndexState]

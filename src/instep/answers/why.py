@@ -49,10 +49,10 @@ class SatisfiedWant(Answer):
 
 
 class Provenance(Answer):
-    """`row` has the columns that say where it comes from; of documents, `document` is what is recorded of its document
-    now, and of tables, `slice` is the one that it was in. What is null is not known any more. `forgotten`: the job is
-    null because those of this partition that ended at that time or before were forgotten. `version`: the index is as
-    its table was at this version (of Delta) or snapshot (of Iceberg).
+    """The origin of a row. `row` has the columns that say where it comes from. For documents, `document` is the present
+    record of its document; for tables, `slice` is the slice that it was in. Values that are null are not known any
+    more. `forgotten`: the job is null because jobs of this partition that ended at that time or before were forgotten.
+    `version`: the index is as its table was at this version (of Delta) or snapshot (of Iceberg).
     """
 
     row: dict[str, Any]

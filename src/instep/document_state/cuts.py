@@ -100,7 +100,7 @@ def _portions(rows: Places) -> Iterator[slice]:
 
 
 def _ends(count: int, portions: Iterable[Numbers]) -> Numbers:
-    """Where each of the things of these sizes ends that follow each other, from 0 on."""
+    """The running total of the sizes, from 0 on: the place where each of the things of these sizes ends."""
     ends, start = np.zeros(count + 1, np.int64), 1
     for some in portions:
         ends[start : start + len(some)] = some

@@ -243,7 +243,7 @@ class _Removed:
 
 
 def _all_new(table: pa.Table) -> _Part:
-    """What a first build is: nothing is compared, and no column of numbers made."""
+    """The changes of a first build: nothing is compared, and no column of numbers is made."""
     count = table.num_rows
     return _Part(table, np.full(count, _INSERT), np.full(count, _NEW), np.broadcast_to(np.int64(-1), count))
 

@@ -104,6 +104,12 @@ def left(root: Path, runs: int, nothing: float) -> Left:
 
 def measured(root: Path, runs: int, at: Sequence[int], tables: Sequence[str]) -> Iterator[Left]:
     project = instep.load(root)
+    if tables:  # One session for all runs: a start of Spark takes longer than what is measured.
+        from pyspark.sql import SparkSession
+
+        quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+        spark = SparkSession.builder.master("local[2]").config(map=quiet).getOrCreate()
+        project = instep.Instep(project.project, spark=spark)
     moments = [datetime.now(UTC)] * ROWS
     for number in range(runs):
         write(root, number, tables, moments)

@@ -292,6 +292,17 @@ def test_deltas_stay_few(tails: list[int]) -> None:
     assert len(sizes) <= 1 + math.log2(max(sum(sizes), 1)) + 1
 
 
+@given(st.lists(st.integers(1, 100), max_size=300))
+def test_deltas_that_have_a_bound_stay_below_it_and_few(tails: list[int]) -> None:
+    sizes: list[int] = []
+    for tail in tails:
+        merged = trailing_merge(sizes, tail, 1_000)
+        sizes = [*sizes[: len(sizes) - merged], tail + sum(sizes[len(sizes) - merged :])]
+    assert sum(sizes) == sum(tails)
+    assert max(sizes, default=0) <= 1_000
+    assert len(sizes) <= 2 * sum(sizes) / 1_000 + 2 * math.log2(1_000)
+
+
 @given(st.integers(1, 100_000))
 def test_a_small_delta_never_swallows_a_large_index(size: int) -> None:
     assert trailing_merge([size], size // 2 - 1 if size > 3 else 0) == 0
@@ -326,6 +337,23 @@ def test_a_first_text_index_is_built_in_segments_that_cover_every_row(
     target.maintain("D")
     (hit,) = target.search("D", entity="D", text=text_query("late5999"), vector=None, mode="text", limit=5)
     assert hit.text == "late5999"
+
+
+def test_segments_of_a_text_index_are_not_larger_than_what_fits_into_memory(
+    target: LanceTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_MOST_ROWS", 100)
+    monkeypatch.setattr(upkeep, "_MOST_SHARE", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for part in range(10):
+        put(target, "D", {f"d{part}-{n}": [f"word{part}x{n}"] for n in range(50)}, epoch=1, attempt=str(part))
+    target.maintain("D")
+    (text,) = [each for each in dataset_of(target, "D").describe_indices() if each.name == "_searched_idx"]
+    assert len(text.segments) == 5
+    assert text.num_rows_indexed == 500
+    for wanted in [f"word{part}x{n}" for part in range(10) for n in (0, 49)]:
+        hits = target.search("D", entity="D", text=text_query(wanted), vector=None, mode="text", limit=5)
+        assert [hit.text for hit in hits] == [wanted]
 
 
 def test_vectors_get_an_index_when_there_are_many(target: LanceTarget, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,7 @@ class TestLinks:
         after = source.list()
         assert after.seen_from(indexed[:1]).complete
         (problem,) = after.seen_from(indexed).problems
-        assert f"{tmp_path}/root/folder: a broken link, through which 2 documents were found" in problem
+        assert f"{tmp_path}/root/folder: a broken link, and 2 documents were found there; bring back" in problem
         (tmp_path / "file.md").unlink()
         assert len(source.list().seen_from(indexed).problems) == 2
         left = FilesSource((str(tmp_path / "root"),), exclude=("folder/", "file.md"))

@@ -254,6 +254,39 @@ def test_an_object_does_not_hide_the_folder_with_its_name(
     alone = files.list()
     assert [each.uri for each in alone.documents] == ["s3://bucket/docs"]
     assert alone.problems == ([] if isinstance(refused, PermissionError) else ["s3://bucket/docs: broken"])
+    assert alone.seen_from(["s3://bucket/docs"]).problems == alone.problems, "some may read a file, and list nothing"
+
+
+def test_a_folder_beside_an_object_that_may_not_be_listed_any_more_keeps_its_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    store = Slashes(**{"": "an object", "/a.md": "one", "/b.md": "two"})
+    files = FilesSource(("s3://bucket/docs",))
+    (root,) = files._urls()
+    root._opened = store, "bucket/docs"
+    indexed = [each.uri for each in files.list().documents]
+    assert len(indexed) == 3
+
+    def refuse(method: str, **asked: Any) -> Any:
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(store, "call_s3", refuse)
+    assert files.list().seen_from(indexed).problems == [
+        "s3://bucket/docs/: denied, and 2 documents were found there; grant the right to list it"
+    ]
+    (portion,) = files.portions(100)
+    told: list[str] = []
+    assert [each.uri for each in files.portion(portion, told.append)] == indexed[:1]
+    assert told == ["s3://bucket/docs/: denied"]
+
+    def refuse_more(method: str, **asked: Any) -> Any:
+        if "ContinuationToken" in asked:
+            raise PermissionError(13, "denied")
+        return {"Contents": [store._object("docs/a.md")], "IsTruncated": True, "NextContinuationToken": "more"}
+
+    monkeypatch.setattr(store, "call_s3", refuse_more)
+    assert files.list().problems == ["s3://bucket/docs: denied"], "it may be listed: more is missing than is known"
 
 
 class Removed:

@@ -16,22 +16,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class Unseen(NamedTuple):
+    """A place of which nothing is seen, with the reason, and how to mend it."""
+
+    what: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Everything found. `complete` is False when a part could not be listed: then nothing is deleted because it is not
     listed.
 
     `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
-    `nowhere`: links that lead to nothing, by their URIs, with their paths. `orphans`: so many rows are part of
-    documents that are not there. `as_of`: it tells of that moment (ms), and of nothing since; None: of now. `warnings`
-    are about the way in which it was listed.
+    `nowhere`: links that lead to nothing, and folders (their URIs end in a slash) that may not be listed, by their
+    URIs. `orphans`: so many rows are part of documents that are not there. `as_of`: it tells of that moment (ms), and
+    of nothing since; None: of now. `warnings` are about the way in which it was listed.
     """
 
     documents: Sequence[SourceDocument]
     problems: Sequence[str]
     deleted: Sequence[str] = ()
     exhaustive: bool = True
-    nowhere: Mapping[str, str] = field(default_factory=dict)
+    nowhere: Mapping[str, Unseen] = field(default_factory=dict)
     orphans: int = 0
     as_of: int | None = None
     warnings: Sequence[str] = ()
@@ -41,18 +48,18 @@ class Listing:
         return not self.problems
 
     def seen_from(self, indexed: Iterable[str]) -> Listing:
-        """The listing for an index of these URIs: a broken link is a problem if something has been found through it
-        before, because an unmounted volume looks just like that.
+        """The listing for an index of these URIs: a place of which nothing is seen is a problem if something has been
+        found there before. An unmounted volume looks just like a broken link.
         """
         if not self.nowhere:
             return self
         lost: Counter[str] = Counter()
         for uri in indexed:
-            lost.update(link for link in self.nowhere if uri == link or uri.startswith(f"{link}/"))
+            lost.update(at for at in self.nowhere if uri == at or uri.startswith(f"{at.removesuffix('/')}/"))
         said = [
-            f"{self.nowhere[link]}: a broken link, through which {amount(number, 'document')} "
-            f"{'was' if number == 1 else 'were'} found; bring back what it leads to, or remove it"
-            for link, number in sorted(lost.items())
+            f"{self.nowhere[at].what}, and {amount(number, 'document')} {'was' if number == 1 else 'were'} found there"
+            f"; {self.nowhere[at].hint}"
+            for at, number in sorted(lost.items())
         ]
         return replace(self, problems=[*self.problems, *said])
 

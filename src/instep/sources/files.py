@@ -17,7 +17,7 @@ from instep.domain.identity import file_uri, project_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local_files
-from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Vanished
+from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Unseen, Vanished
 from instep.sources.globs import Globs
 from instep.sources.s3_inventory import Manifest, S3Inventory
 from instep.sources.s3_listing import Portion
@@ -64,7 +64,7 @@ class FilesSource:
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything found, sorted by URI; a file under two roots once."""
         problems: list[str] = []
-        nowhere: dict[str, str] = {}
+        nowhere: dict[str, Unseen] = {}
         documents: list[SourceDocument] = []
         for found in self._found(problems.append, nowhere.__setitem__):
             documents.append(found)
@@ -79,9 +79,11 @@ class FilesSource:
 
     def one_by_one(self) -> Iterator[SourceDocument]:
         """Everything that can be listed, as it is found: one is held. A file under two roots comes twice."""
-        return self._found(lambda why: None, lambda uri, path: None)
+        return self._found(lambda why: None, lambda uri, unseen: None)
 
-    def _found(self, problem: Callable[[str], None], nowhere: Callable[[str, str], None]) -> Iterator[SourceDocument]:
+    def _found(
+        self, problem: Callable[[str], None], nowhere: Callable[[str, Unseen], None]
+    ) -> Iterator[SourceDocument]:
         include, exclude = self._globs()
         for root in self.roots:
             yield from self._under(root, include, exclude, problem, nowhere=nowhere)
@@ -254,10 +256,11 @@ class FilesSource:
         exclude: Globs,
         problem: Callable[[str], None],
         *,
-        nowhere: Callable[[str, str], None],
+        nowhere: Callable[[str, Unseen], None],
     ) -> Iterator[SourceDocument]:
         if is_url(root):
-            return next(each for each in self._urls() if each.url == root).list(include, exclude, problem)
+            found = next(each for each in self._urls() if each.url == root)
+            return found.list(include, exclude, problem, nowhere=nowhere)
         path, name = self._place(root)
         try:
             status = os.stat(path)  # noqa: PTH116 - the path is bytes

@@ -14,7 +14,7 @@ from typing import IO
 
 from instep.domain.identity import plain, quoted
 from instep.domain.manifest import SourceDocument
-from instep.sources.document_source import NOT_THERE, Content, Looked, TooLarge, Unread, Vanished
+from instep.sources.document_source import NOT_THERE, Content, Looked, TooLarge, Unread, Unseen, Vanished
 from instep.sources.globs import Globs
 
 #: A file that changes while it is read is read again this often in all.
@@ -25,6 +25,7 @@ _BUFFER = 1 << 20
 _TICK, _COARSE = 20_000_000, 2_000_000_000
 #: To which nothing is there, or only the link itself again.
 _NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_BROUGHT_BACK = "bring back what it leads to, or remove it"
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
@@ -35,11 +36,11 @@ def walk(
     exclude: Globs,
     problem: Callable[[str], None],
     *,
-    nowhere: Callable[[str, str], None],
+    nowhere: Callable[[str, Unseen], None],
 ) -> Iterator[SourceDocument]:
     """Regular files under a directory that goes by the URI `base`, in no order. Links are followed, but not to a folder
     that the link is in itself, and not to one that is listed already: each is listed once, under its own name if that
-    is below the root. `nowhere` is told of links that lead to nothing: URI and path.
+    is below the root. `nowhere` is told of links that lead to nothing.
     """
     folders, links = [root], list[bytes]()
     seen: set[tuple[int, int]] = set()
@@ -75,7 +76,8 @@ def walk(
                         continue
                     if is_link and _is_broken_link(entry):
                         if not (unwanted and unwanted(relative)) and not (prunes and prunes(relative + "/")):
-                            nowhere(uri + quoted(os.fsencode(name)), shown(os.fsencode(entry.path)))
+                            what = f"{shown(os.fsencode(entry.path))}: a broken link"
+                            nowhere(uri + quoted(os.fsencode(name)), Unseen(what, _BROUGHT_BACK))
                         continue
                     left_out = (wanted and not wanted(relative)) or (unwanted and unwanted(relative))
                     status = None if left_out else _status(entry, problem)

@@ -17,7 +17,7 @@ from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.error_transport import missing
 from instep.errors import InstepError, Transient, UserError
-from instep.sources.document_source import NOT_THERE, Content, Looked, Unread, Unreadable, Vanished
+from instep.sources.document_source import NOT_THERE, Content, Looked, Unread, Unreadable, Unseen, Vanished
 from instep.sources.globs import Globs
 from instep.sources.local_files import READS, check_size, reason
 from instep.sources.s3_listing import Page, Portion, is_s3, pages, parted, prefix_of
@@ -57,8 +57,17 @@ class UrlRoot:
         self.base = base_uri(url)
         self._opened: tuple[Any, str] | None = None
 
-    def list(self, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
-        """List the documents. Raises `UserError` when there is nothing at the URL."""
+    def list(
+        self,
+        include: Globs,
+        exclude: Globs,
+        problem: Callable[[str], None],
+        *,
+        nowhere: Callable[[str, Unseen], None],
+    ) -> Iterator[SourceDocument]:
+        """List the documents. `nowhere` is told of a folder beside a file that may not be listed. Raises `UserError`
+        when there is nothing at the URL.
+        """
         fs, root = self._open()
         if (top := self._top(problem)) is None:
             return
@@ -66,7 +75,11 @@ class UrlRoot:
         def told(path: str, why: str) -> None:
             problem(self._shown(path, why))
 
-        files = _with_its_folder(fs, root, top, told) if top.get("type") == "file" else files_below(fs, root, told)
+        def refused(why: str) -> None:
+            nowhere(f"{self.base}/", Unseen(f"{self.base}/: {why}", "grant the right to list it"))
+
+        single = top.get("type") == "file"
+        files = _with_its_folder(fs, root, top, told, refused) if single else files_below(fs, root, told)
         yield from self._documents(files, include, exclude, problem)
 
     def portions(self, enough: int) -> Sequence[Portion | None]:
@@ -80,9 +93,11 @@ class UrlRoot:
     def portion(
         self, portion: Portion | None, include: Globs, exclude: Globs, problem: Callable[[str], None]
     ) -> Iterator[SourceDocument]:
-        """List the documents of a portion. It had some when all was parted: where none is seen, it is not listed."""
+        """List the documents of a portion. It had some when all was parted: where none is seen, it is not listed.
+        What has been found before is not known to tasks, so what may not be listed is a problem in any case.
+        """
         if portion is None:
-            return self.list(include, exclude, problem)
+            return self.list(include, exclude, problem, nowhere=lambda uri, unseen: problem(unseen.what))
         return self._documents(self._objects(portion, problem), include, exclude, problem)
 
     def _objects(self, portion: Portion, problem: Callable[[str], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -323,19 +338,28 @@ def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iter
 
 
 def _with_its_folder(
-    fs: Any, path: str, info: Mapping[str, Any], problem: Callable[[str, str], None]
+    fs: Any,
+    path: str,
+    info: Mapping[str, Any],
+    problem: Callable[[str, str], None],
+    refused: Callable[[str], None],
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A file, and all that is in a folder with the same name, which S3 may have as well."""
+    """A file, and all that is in a folder with the same name, which S3 may have as well. `refused` is told why it may
+    not be listed: some may read a file, and list nothing.
+    """
     yield path, info
     if not is_s3(fs):
         return
+    seen = False
     try:
         for page in pages(fs, *prefix_of(fs, path)):
+            seen = True
             yield from _no_marks(page)
-    except PermissionError:  # Some may read a file, and list nothing.
-        return
     except Exception as error:
-        problem(path, _reason(error))
+        if isinstance(error, PermissionError) and not seen:
+            refused(_reason(error))
+        else:
+            problem(path, _reason(error))
 
 
 def _no_marks(page: Page) -> Iterator[tuple[str, Mapping[str, Any]]]:

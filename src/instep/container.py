@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -141,15 +141,19 @@ class Container:
 
     def contacts(self, ledger: Ledger, *, kept: bool = True) -> ContactFiles:
         """Notes of when targets were asked."""
-        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._index_path, kept)
+        return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._is_there, kept)
 
-    def _index_path(self, ref: PartitionRef, physical: str) -> Path | None:
-        """The folder of an index, where its target has one for each, or the target's own file or folder; None if that
-        is reached by a URL.
+    def _is_there(self, ref: PartitionRef, physical: str, aliases: Sequence[str]) -> bool | None:
+        """Whether an index and these aliases are there, where its target has a file or a folder for each, or else the
+        target itself; None if that is reached by a URL.
         """
         target = self.project.resolved_target(self.project.target_of(ref.entity))
-        own = {"lance": f"{physical}.lance", "qdrant": physical}
-        return None if is_url(target.uri) else Path(target.uri, own.get(target.type, ""))
+        if is_url(target.uri):
+            return None
+        own = {"lance": (f"{physical}.lance", "{}.alias-*.json"), "qdrant": (physical, "{}")}
+        index, alias = own.get(target.type, ("", ""))
+        place = Path(target.uri)
+        return (place / index).exists() and (not alias or all(any(place.glob(alias.format(each))) for each in aliases))
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""

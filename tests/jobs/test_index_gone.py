@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.planning.contacts import ContactFiles
+from instep.targets.lance.target import LanceTarget
 
 _TOLD = r"index of Note@global \(Note__\w+\) is gone from target 'index'"
 
 
-def built(root: Path) -> instep.Instep:
+def built(root: Path, target: str = "lance") -> instep.Instep:
     (root / "docs").mkdir()
     (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
     (root / "instep.yaml").write_text(
-        "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
+        f"name: sea\nengine: inline\ntargets:\n  index: {{type: {target}, uri: index}}\n"
         "entities:\n  Note: {source: {type: files, path: docs}}\n"
     )
     project = instep.load(root)
@@ -57,6 +59,68 @@ def test_a_repair_builds_an_index_that_is_gone(tmp_path: Path) -> None:
     assert [hit.title for hit in project.search("moon")] == ["Tides"]
 
 
+def drop_alias(root: Path, alias: str = "Note") -> None:
+    (place,) = [*(root / "index").glob(f"{alias}.alias-*.json"), *(root / "index").glob(alias)]
+    place.unlink()
+
+
+@pytest.mark.parametrize("target", ["lance", "qdrant"])
+def test_an_alias_that_is_gone_is_made_again_though_nothing_has_changed(tmp_path: Path, target: str) -> None:
+    project = built(tmp_path, target)
+    before = [each.uuid for each in project.history("Note")]
+    drop_alias(tmp_path)
+    (plan,) = project.plan()
+    assert (plan.kind, plan.why) == ("refresh", ("alias 'Note' is gone from target 'index', and is made again",))
+    (done,) = project.run()
+    assert (done.state, done.counts.read, done.notes) == (JobState.COMPLETED, 0, [])
+    assert [hit.title for hit in project.search("moon")] == ["Tides"]
+    assert [each.uuid for each in project.history("Note")] == before
+    assert [each.job_id for each in project.run()] == [None]
+
+
+def test_the_alias_of_a_generation_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    project.run(generation="v2")
+    drop_alias(tmp_path, "Note@v2")
+    assert [each.job_id for each in project.run()] == [None], "it is no alias of this one"
+    (done,) = project.run(generation="v2")
+    assert (done.state, done.counts.read) == (JobState.COMPLETED, 0)
+    target = LanceTarget(str(tmp_path / "index"))
+    assert target.served("Note@v2") != target.served("Note")
+
+
+def test_a_worker_makes_an_alias_again(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    drop_alias(tmp_path)
+    project.worker(watch=1.0, until_idle=True)
+    assert [hit.title for hit in project.search("moon")] == ["Tides"]
+
+
+def test_an_alias_that_leads_elsewhere_is_left_alone_while_nothing_changes(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    target = LanceTarget(str(tmp_path / "index"))
+    before = target.served("Note")
+    project.run(full_refresh=True)
+    assert before is not None
+    drop_alias(tmp_path)
+    target.promote("Note", before, 1)
+    assert [each.job_id for each in project.run()] == [None]
+    assert target.served("Note") == before
+
+
+def test_nothing_is_served_in_place_of_an_index_that_may_not_be_built(tmp_path: Path) -> None:
+    """The alias stays as it is when what is declared by now was refused: the index is not made of that."""
+    project = built(tmp_path)
+    (tmp_path / "change_of_today.py").write_text("def change(batch):\n    raise ValueError('not today')\n")
+    file = tmp_path / "instep.yaml"
+    file.write_text(file.read_text().replace("path: docs}}", "path: docs}, transform: 'change_of_today:change'}"))
+    project = instep.load(tmp_path)
+    project.run()
+    drop_alias(tmp_path)
+    (nothing,) = project.run()
+    assert nothing.job_id is None
+
+
 def test_searches_and_status_tell_how_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:
     project = built(tmp_path)
     shutil.rmtree(tmp_path / "index")
@@ -76,17 +140,17 @@ def test_a_server_is_asked_again_by_another_process_and_by_the_same_one_after_a_
     monkeypatch.setattr("instep.planning.contacts.time.monotonic", lambda: now[0])
 
     def process() -> ContactFiles:
-        return ContactFiles(tmp_path, "ledger", lambda ref, physical: None)
+        return ContactFiles(tmp_path, "ledger", lambda ref, physical, aliases: None)
 
     one = process()
-    assert one.known(ref, "", "Note__1") is None
+    assert one.known(ref, "", "Note__1", ["Note"]) is None
     one.note(ref, "", "Note__1", 4)
-    assert (one.known(ref, "", "Note__1"), one.known(ref, "", "Note__2")) == (4, None)
-    assert process().known(ref, "", "Note__1") is None
+    assert (one.known(ref, "", "Note__1", ["Note"]), one.known(ref, "", "Note__2", ["Note"])) == (4, None)
+    assert process().known(ref, "", "Note__1", ["Note"]) is None
     now[0] += 59
-    assert one.known(ref, "", "Note__1") == 4
+    assert one.known(ref, "", "Note__1", ["Note"]) == 4
     now[0] += 1
-    assert one.known(ref, "", "Note__1") is None
+    assert one.known(ref, "", "Note__1", ["Note"]) is None
     one.put_off("Note__1")  # It is away.
-    assert one.known(ref, "", "Note__1") == 0
+    assert one.known(ref, "", "Note__1", ["Note"]) == 0
     assert [*tmp_path.iterdir()] == []

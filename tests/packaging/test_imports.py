@@ -66,6 +66,7 @@ def test_a_run_that_finds_nothing_to_do_imports_no_target(tmp_path: Path) -> Non
     physical = _indexed(tmp_path)
     assert _idle_run(tmp_path, "{type: lance, uri: index}") & IDLE == set()
     (tmp_path / "index" / physical).mkdir()
+    (tmp_path / "index" / physical.partition("__")[0]).symlink_to(physical)
     assert _idle_run(tmp_path, "{type: qdrant, uri: index}") & IDLE == set()
 
 

@@ -215,7 +215,7 @@ def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes
         return True
     if served != checkpoint.physical:
         what = f"alias {setup.alias!r} serves {served or 'nothing'}, the ledger recorded {checkpoint.physical}"
-        notes.append(f"{what}: run with --full-refresh")
+        notes.append(f"{what}: run with --full-refresh" if served else f"{what}: the next run makes it again")
     return served == checkpoint.physical
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from instep.domain.jobs import Job, JobPart, JobState, Phase, end_of_part
 from instep.domain.status import IndexState
 from instep.domain.texts import amount
+from instep.entities.aliases import aliases_of, late_aliases
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, InstepError
 from instep.jobs.heartbeat import Heartbeat
@@ -211,7 +212,7 @@ def _promote(
 
 
 def _serve(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    for alias in _aliases(setup, part.generation, ledger):
+    for alias in aliases_of(setup, part.generation, ledger):
         setup.target.promote(alias, part.physical, part.epoch)
 
 
@@ -220,47 +221,24 @@ def _serve_all(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
         setup.target.promote(alias, part.physical, part.epoch)
 
 
-def late_aliases(setup: EntitySetup, generation: str, physical: str, ledger: Ledger) -> list[str]:
-    """Aliases that should serve an index shared by several partitions, and do not yet although all of these are built.
-    Each partition checks this after recording its own build, so the last one sees all; if that worker dies, the next
-    run of any of them does.
-    """
-    if not setup.in_place:
-        return []
-    late = [each for each in _aliases(setup, generation, ledger) if setup.target.served(each) != physical]
-    if not late or not setup.target.exists(physical):
-        return []  # A missing index is built again: the next plan says so.
-    built = [each for each in ledger.checkpoints.of_entity(setup.ref.entity) if each.generation == generation]
-    return late if all(each.physical == physical for each in built) else []
-
-
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
     """Move aliases back to the index that the ledger records as served. An earlier finisher that has not moved them yet
     is rejected because of its older epoch.
     """
     checkpoint = ledger.checkpoints.get(part.ref, part.generation)
     recorded = checkpoint.physical if checkpoint and setup.target.exists(checkpoint.physical) else None
-    for alias in filter(setup.target.mine, _aliases(setup, part.generation, ledger)):
+    for alias in filter(setup.target.mine, aliases_of(setup, part.generation, ledger)):
         setup.target.promote(alias, recorded, part.epoch)
-
-
-def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:
-    """Aliases of a generation: its own, if it has a name, and the entity's if it is the promoted one or the first
-    built.
-    """
-    own = setup.alias_of(generation)
-    is_promoted = ledger.partitions.promoted(setup.ref) in (None, generation)
-    return [*([own] if own else []), *([setup.alias] if is_promoted else [])]
 
 
 def _moved(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
     """The generation's aliases that serve the part's index already."""
-    return [each for each in _aliases(setup, part.generation, ledger) if setup.target.served(each) == part.physical]
+    return [each for each in aliases_of(setup, part.generation, ledger) if setup.target.served(each) == part.physical]
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
     """End a part that cannot be continued (its transform changed, for example), under an epoch just adopted."""
-    aliases = _aliases(setup, part.generation, ledger)
+    aliases = aliases_of(setup, part.generation, ledger)
     if setup.staged(part) and aliases and _moved(setup, part, ledger) == aliases:
         # It was verified and promoted by a worker that died before recording it: complete it.
         status = _job(ledger, job_id).part(part.ref)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from instep.domain.events import GenerationPromoted
 from instep.domain.instances import InstanceState
 from instep.domain.refs import PartitionRef, generation_text
+from instep.entities.aliases import late_aliases
 from instep.entities.generations import build_hint, built
 from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, UserError
 from instep.jobs.acquisition import Busy
-from instep.jobs.finish import late_aliases
 from instep.jobs.lease_holder import LeaseHolder, lease_holder
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.leases import Lease

@@ -15,6 +15,7 @@ from instep.domain.planning import check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, together
 from instep.domain.wants import SCHEDULE
+from instep.entities.aliases import lost_aliases
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
 from instep.entities.ownership import Outage, demand_ownership, vanished
@@ -131,7 +132,9 @@ def plan_entity(
         if outage is not None:
             found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
     elif checkpoint is not None and not options.repair:
-        _demand_newest(setup, ledger, checkpoint, contacts)
+        lost = _demand_newest(setup, ledger, checkpoint, contacts)
+        if lost and kind is Kind.REFRESH and found.held_back is None:
+            found = _serving_again(setup, found, checkpoint, lost)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,
@@ -155,26 +158,39 @@ def _said(outage: Outage) -> str:
     return f"{outage.where}: {outage.what}" if outage.where else outage.what
 
 
-def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> None:
+def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
     """Check, where nothing is to be done, that the index is there, and that the target has seen nothing newer than this
-    ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`.
+    ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`. Returns aliases
+    that serve nothing any more.
     """
-    ref, generation = setup.ref, checkpoint.generation
-    known = contacts.known(ref, generation, checkpoint.physical)
+    ref, generation, physical = setup.ref, checkpoint.generation, checkpoint.physical
+    names = [name for name in (setup.alias, setup.alias_of(generation)) if name]
+    known = contacts.known(ref, generation, physical, names)
     outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
     if not outdated:
-        return
+        return []
     outage = demand_ownership(setup, ledger, generation)
+    is_gone, lost = False, list[str]()
     try:
-        is_gone = outage is None and not setup.target.exists(checkpoint.physical)
+        is_gone = outage is None and not setup.target.exists(physical)
+        lost = lost_aliases(setup, checkpoint, ledger) if outage is None and not is_gone else []
     except (Away, Transient, Unknown) as error:
-        outage, is_gone = error, False
+        outage = error
     if outage is not None:
-        contacts.put_off(checkpoint.physical)
-        return
+        contacts.put_off(physical)
+        return []
     if is_gone:
-        raise vanished(setup, checkpoint.physical)
-    contacts.note(ref, generation, checkpoint.physical, ledger.leases.last_epoch(ref))
+        raise vanished(setup, physical)
+    if not lost:
+        contacts.note(ref, generation, physical, ledger.leases.last_epoch(ref))
+    return lost
+
+
+def _serving_again(setup: EntitySetup, found: Found, checkpoint: Checkpoint, lost: Sequence[str]) -> Found:
+    """The plan of a job without slices: what it does is to make these aliases again, as every job does in the end."""
+    why = [f"alias {each!r} is gone from target {setup.target_name!r}, and is made again" for each in lost]
+    target = checkpoint.watermark if found.target is None else found.target
+    return replace(found, kind=Kind.REFRESH, why=why, target=target)
 
 
 def unplanned(

@@ -344,6 +344,16 @@ class Bounded(Protocol):
 
 
 @runtime_checkable
+class Showing(Protocol):
+    """A target that keeps what is served, and has its store lead other readers there: by a view, or an alias of the
+    store's own, which other programs may drop.
+    """
+
+    def shows(self, alias: str) -> bool:
+        """Whether readers of the store find something by this name."""
+
+
+@runtime_checkable
 class Narrow(Protocol):
     """A target of which only its server says how long vectors may be."""
 

@@ -154,6 +154,9 @@ class LoggedTarget(OwnedIndexes):
         head = self._alias_log(checked_name(alias)).head()
         return None if head is None else head["physical"]
 
+    def shows(self, alias: str) -> bool:
+        return bool(self._pointed(checked_name(alias)))
+
     def _indexes(self, prefix: str) -> list[str]:
         return sorted(each for each in self._store.names() if each.startswith(prefix))
 

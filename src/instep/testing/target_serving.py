@@ -9,7 +9,7 @@ import pytest
 
 from instep.domain.words import text_query
 from instep.errors import Conflict, Fenced
-from instep.targets.document_target import DocumentTarget
+from instep.targets.document_target import DocumentTarget, Showing
 from instep.testing.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
 
 
@@ -29,6 +29,18 @@ class ServingContract(OnOneIndex):
             for _ in range(2):
                 target.promote("Document", physical, epoch)
                 assert target.served("Document") == physical
+
+    def test_readers_of_its_store_find_what_is_served(
+        self, target: DocumentTarget, staged: tuple[str, str, str]
+    ) -> None:
+        """By its own aliases or views, if it has them."""
+        found = target.shows if isinstance(target, Showing) else lambda alias: target.served(alias) is not None
+        assert not found("Document")
+        target.promote("Document", staged[0], 5)
+        assert found("Document")
+        assert not found("Document@v2")
+        target.promote("Document", None, 6)
+        assert not found("Document")
 
     def test_aliases_do_not_touch_each_other(self, target: DocumentTarget, staged: tuple[str, str, str]) -> None:
         aliases = {"D": 0, "D.alias-0000000007": 1, "D.alias": 2, "Document": 0, "D-1": 1}

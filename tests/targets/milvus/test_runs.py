@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.domain.jobs import JobState
 from instep.targets.milvus.target import MilvusTarget
 from tests.e2e import corpus, truth
 from tests.targets.milvus.reading import content
@@ -46,6 +47,21 @@ def test_a_folder_of_documents_is_kept_in_step(request: pytest.FixtureRequest, w
     (anew,) = project.run(full_refresh=True)
     assert (anew.counts.written, anew.notes) == (29, [])
     assert truth.difference(truth.expected(docs), content(target, ALIAS)) == ""
+
+
+def test_an_alias_that_was_dropped_is_made_again_though_nothing_has_changed(
+    served: MilvusTarget, tmp_path: Path
+) -> None:
+    docs = tmp_path / "docs"
+    corpus.write(docs, range(2))
+    project = declare(tmp_path / "project", docs, f"type: milvus, uri: '{served.uri}'")
+    project.run()
+    before = content(served, ALIAS)
+    served._place.call("drop_alias", ALIAS)
+    (done,) = project.run()
+    assert (done.state, done.counts.read, done.notes) == (JobState.COMPLETED, 0, [])
+    assert content(served, ALIAS) == before
+    assert [each.job_id for each in project.run()] == [None]
 
 
 def test_a_chunk_that_is_too_long_is_a_failure_of_its_document_alone(embedded: MilvusTarget, tmp_path: Path) -> None:

@@ -68,6 +68,20 @@ def content(target: OpenSearchTarget) -> truth.Truth:
     return Counter((each["_source"]["document_id"], each["_source"]["text"]) for each in hits)
 
 
+def test_an_alias_that_was_dropped_is_made_again_though_nothing_has_changed(
+    target: OpenSearchTarget, docs: Path, command: Callable[..., Any]
+) -> None:
+    root = declare(docs, target.uri)
+    command(root, "run")
+    before = content(target)
+    (index,) = target.indexes.behind(ALIAS)
+    target.indexes.connection.ask("DELETE", f"/{index}/_alias/{ALIAS}")
+    (done,) = command(root, "run")
+    assert (done["state"], done["counts"]["read"], done["notes"]) == ("COMPLETED", 0, [])
+    assert content(target) == before
+    assert [each["job"] for each in command(root, "run")] == [None]
+
+
 def test_a_folder_is_kept_in_step_by_the_command_line(
     target: OpenSearchTarget, docs: Path, command: Callable[..., Any]
 ) -> None:

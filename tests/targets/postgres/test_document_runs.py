@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import instep
+from instep.domain.jobs import JobState
 from instep.errors import UserError
 from tests.cli.saying import said
 from tests.e2e import corpus, truth
@@ -109,4 +110,20 @@ def test_the_next_run_tells_that_the_index_was_dropped_and_searches_tell_what_bu
         assert "--full-refresh" in str(told.value)
     project.run(full_refresh=True)
     assert "of 1" in project.search(corpus.text(1)[:800])[0].text
+    server.execute("DROP SCHEMA runs CASCADE", database=DATABASE)
+
+
+def test_a_view_that_was_dropped_is_made_again_though_nothing_has_changed(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    corpus.write(tmp_path / "docs", range(2))
+    project = declare(tmp_path / "project", tmp_path / "docs", server.url(DATABASE))
+    project.run()
+    with psycopg.connect(server.url(DATABASE)) as client:
+        client.execute(f'DROP VIEW runs."{ALIAS}"'.encode())
+    (done,) = project.run()
+    assert (done.state, done.counts.read, done.notes) == (JobState.COMPLETED, 0, [])
+    with psycopg.connect(server.url(DATABASE)) as client:
+        assert client.execute(f'SELECT count(DISTINCT document_id) FROM runs."{ALIAS}"'.encode()).fetchone() == (2,)
+    assert [each.job_id for each in project.run()] == [None]
     server.execute("DROP SCHEMA runs CASCADE", database=DATABASE)

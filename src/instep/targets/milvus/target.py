@@ -177,6 +177,9 @@ class MilvusTarget(Widths, OwnedIndexes):
     def served(self, alias: str) -> str | None:
         return journal.served(self._place, checked_name(alias))
 
+    def shows(self, alias: str) -> bool:
+        return journal.shown_by(self._place, location.collection(alias)) is not None
+
     def rows(self, physical: str) -> int:
         from instep.targets.milvus import searching
 

@@ -78,6 +78,17 @@ def served(session: Session, alias: str) -> str | None:
     return found[0][0] if found else None
 
 
+def shows(session: Session, alias: str) -> bool:
+    """Whether all views of an alias are there."""
+    try:
+        found = session.run(
+            "SELECT unnest(kinds) FROM {aliases} WHERE alias = %s", alias, aliases=session.name(ALIASES)
+        )
+    except Missing:
+        return False
+    return bool(found) and all(columns_of(session, _named(alias, kind)) for (kind,) in found)
+
+
 def _locked(session: Session, alias: str) -> tuple[str | None, list[str]]:
     """Lock an alias to the end of the transaction; returns the index that it shows, and the kinds of its views."""
     session.run(

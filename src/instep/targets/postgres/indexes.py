@@ -75,6 +75,14 @@ class PostgresIndexes(OwnedIndexes, Generic[AnyIndex]):
         with self.place.session() as session:
             return aliases.served(session, alias)
 
+    def shows(self, alias: str) -> bool:
+        from instep.targets.postgres import aliases
+        from instep.targets.postgres.registry import fitting
+
+        fitting(alias)
+        with self.place.session() as session:
+            return aliases.shows(session, alias)
+
     @abstractmethod
     def _index_of(self, session: Session, physical: str, record: Record) -> AnyIndex:
         """The index that is recorded. Raises `UserError` if it is of the other kind."""

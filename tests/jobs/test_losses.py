@@ -213,3 +213,37 @@ entities:
     instep.load(tmp_path).run()
     (status,) = instep.load(tmp_path).status()
     assert not any("could be seen" in note for note in status.notes)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one target", "in targets of their own"])
+def test_a_second_project_with_the_ledger_and_a_name_of_the_first_is_told_so(tmp_path: Path, apart: bool) -> None:
+    def project(name: str, texts: dict[str, str]) -> instep.Instep:
+        root = tmp_path / name
+        (root / "docs").mkdir(parents=True)
+        for file, text in texts.items():
+            (root / "docs" / file).write_text(text)
+        index = root / "index" if apart else tmp_path / "index"
+        (root / "instep.yaml").write_text(
+            f"name: {name}\nengine: inline\nledger: sqlite:///{tmp_path}/shared.db\n"
+            f"targets:\n  index: {{type: lance, uri: {index}}}\n"
+            "entities:\n  Note: {source: {type: files, path: docs}, deletes: {share: 0.2, floor: 1}}\n"
+        )
+        return instep.load(root)
+
+    one = project("one", {"README.md": "# One", "a.md": "# A", "b.md": "# B"})
+    two = project("two", {"README.md": "# Another one", "c.md": "# C"})
+    one.run()
+    (plan,) = two.plan()
+    expected = (
+        "nothing in `docs` is as it is recorded of Note@global, which looks made from others, such as project:///"
+    )
+    assert plan.blocked is not None
+    assert expected in plan.blocked
+    with pytest.raises(UserError, match=expected) as told:
+        two.run()
+    assert "another project that shares this ledger" in (told.value.hint or "")
+    (one.project.root / "docs" / "a.md").unlink()
+    (one.project.root / "docs" / "b.md").unlink()
+    with pytest.raises(UserError, match="2 of 3 documents are gone") as told:
+        one.run()
+    assert "another project" not in f"{told.value} {told.value.hint}"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from instep.document_state.columns import ChangeColumns, ChangesElsewhere, listed_columns
 from instep.domain.fingerprint import changed_parts
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     from instep.document_state.pieces import Recorded
     from instep.pipeline.documents.corpus import Corpus
     from instep.pipeline.engine.corpus import SparkCorpus
+
+
+_SHARED: Final = (
+    "Has another project that shares this ledger an entity of this name? Then rename one of them, or give this project "
+    "a ledger of its own (`ledger`). "
+)
 
 
 class _Seen:
@@ -353,9 +359,21 @@ def _blocked(setup: DocumentAdapters, changes: Difference, found: Listing, reque
     said = f"{changes.lost:,} of {amount(changes.recorded, 'document')} {are} {how}"
     if setup.guard.refuses(changes.lost, changes.recorded):
         bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
-        return Refusal(f"{said}; {bound} at once is not deleted unasked")
+        others = _others(setup, changes)
+        return Refusal(f"{said}; {bound} at once is not deleted unasked{others}", look=_SHARED if others else "")
     lately = f"{before:,} more were deleted in the last {duration_text(setup.guard.window)}"
     return Refusal(f"{said}, and {lately}; more than {setup.guard.share:.0%} in that time is not deleted unasked")
+
+
+def _others(setup: DocumentAdapters, changes: Difference) -> str:
+    """A text for a record of which nothing is in the source as it was: it may be of another project's documents, some
+    of which are named alike.
+    """
+    if changes.unchanged or 2 * changes.gone < changes.recorded:
+        return ""
+    found = changes.changes
+    such = "" if isinstance(found, ChangesElsewhere) else f", such as {found[-changes.gone].uri}"
+    return f"; nothing in `{setup.source_text}` is as it is recorded of {setup.ref}, which looks made from others{such}"
 
 
 def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, generation: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -115,11 +115,12 @@ def entries(recorded: Mapping[str, tuple[int, str]]) -> pa.Table:
     return made.sort_by("document_id")
 
 
-def in_this_process(files: FilesSource, known: pa.Table, failed: Mapping[str, str]) -> Difference:
+def in_this_process(files: FilesSource, known: pa.Table, failed: Mapping[str, str], *, unseen: str = "") -> Difference:
     record = Record(
         known.select(RECORDED), lambda uris: known.filter(pc.is_in(known["uri"], value_set=uris)).select(ENTRY)
     )
-    return difference(listed_columns(files.list().documents), record, failed, complete=True, buckets=3)
+    seen = [each for each in files.list().documents if not unseen or unseen not in each.uri]
+    return difference(listed_columns(seen), record, failed, complete=True, buckets=3)
 
 
 @given(
@@ -226,6 +227,24 @@ def test_a_prefix_that_cannot_be_listed_deletes_nothing(
     assert counts_of(found)["incomplete"] == parts
     where = [f"s3://{shelf}/b: denied"] if enough > 1 else [f"s3://{shelf}: denied"]
     assert problems_of(found)[:1] == where
+
+
+@pytest.mark.parametrize("parts", [1, 8])
+def test_a_build_would_leave_out_what_cannot_be_listed(
+    store: S3Server, shelf: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    files = source(store, shelf)
+    known = known_as(files, f"s3://{shelf}/gone.md")
+    tasks = Tasks(files, tmp_path, known, {}, parts)
+    tasks.comparison = replace(tasks.comparison, of_build=True)
+    portions = files.portions(100)
+    broken(files, monkeypatch, f"{shelf.partition('/')[2]}/b/", PermissionError(13, "denied"))
+    found, changes = tasks.compared(portions)
+    whole = in_this_process(files, known, {}, unseen="/b/")
+    assert whole.lost == 3
+    assert {each: counts_of(found)[each] for each in SUMS} == {each: getattr(whole, each) for each in SUMS}
+    assert changes == sorted(whole.changes)
+    assert problems_of(found) == [f"s3://{shelf}/b: denied", f"s3://{shelf}/b/deep: denied"]
 
 
 def test_a_folder_that_cannot_be_looked_at_is_left_to_a_task_that_says_so(

@@ -172,3 +172,19 @@ def test_a_build_of_a_listing_that_was_not_whole_is_refused_though_the_next_one_
         shelf.run(full_refresh=True)
     assert shelf.wrong() == ""
     proxy.close()
+
+
+def test_a_build_that_may_leave_out_what_could_not_be_listed_counts_it_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as where this process lists."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    proxy = Proxy(running_s3().port)
+    shelf = filled(Shelf(tmp_path, port=proxy.port))
+    shelf.run()
+    proxy.breaks = "%2Fd1%2F"
+    built = shelf.run(full_refresh=True, allow_deletes=True)
+    unseen = [each for each in shelf.documents if each.startswith("d1/")]
+    assert built.plan.found.compared is not None
+    assert built.plan.found.lost.units == len(unseen) == 8
+    proxy.close()

@@ -87,7 +87,7 @@ class _Seen:
         """See `left_out`."""
         if (here := self._here()) is not None:
             return left_out(self._ledger, instance, here, buckets=buckets)
-        return self._in_tasks(instance, {}, buckets)  # No row is renamed, and nothing in a store.
+        return self._in_tasks(instance, {}, buckets, of_build=True)  # No row is renamed, and nothing in a store.
 
     def tally(self, served: str | None, failures: Mapping[str, str]) -> Tally:
         """The numbers by which a build of all that is listed would be judged, if each document that has failed at this
@@ -108,10 +108,17 @@ class _Seen:
         buckets: int,
         *,
         retry_failures: bool = False,
+        of_build: bool = False,
     ) -> tuple[Listing, Difference]:
         tasks, corpus = self._tasks()
-        recording = self._recording(instance)
-        return tasks.compared(corpus, recording, failed, buckets=buckets, retry_failures=retry_failures)
+        return tasks.compared(
+            corpus,
+            self._recording(instance),
+            failed,
+            buckets=buckets,
+            retry_failures=retry_failures,
+            of_build=of_build,
+        )
 
     def _tasks(self) -> tuple[SparkCorpus, Corpus]:
         corpus = corpus_of(self._setup.source)

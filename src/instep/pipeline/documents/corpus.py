@@ -93,6 +93,8 @@ class Comparison:
     buckets: int
     retry_failures: bool
     folder: Path
+    #: What is not listed counts as gone, though not all could be listed: a build would leave it out.
+    of_build: bool = False
 
     def listed(self, rows: Iterable[pa.RecordBatch], member: int = 0) -> Iterator[pa.RecordBatch]:
         """Rows as a table of `source.members` lists them become batches of `LISTED`: they cross the JVM packed, a part
@@ -161,7 +163,7 @@ class Comparison:
             listed,
             self._record(part.number),
             self.failed.get(part.number, {}),
-            complete=part.problems is None,
+            complete=self.of_build or part.problems is None,
             buckets=self.buckets,
             retry_failures=self.retry_failures,
         )

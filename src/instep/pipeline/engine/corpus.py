@@ -80,10 +80,12 @@ class SparkCorpus:
         *,
         buckets: int,
         retry_failures: bool,
+        of_build: bool = False,
     ) -> tuple[Listing, Difference]:
-        """The listing of a source, and its changes since its documents were recorded."""
+        """The listing of a source, and its changes since its documents were recorded. `of_build`: see `Comparison`."""
         work = Workspace(self.folder)
         comparison = self._comparison(source, recording, failed, work, buckets, retry_failures=retry_failures)
+        comparison = replace(comparison, of_build=of_build)
         found = self._of_parts(comparison, recording, FOUND, Comparison.compared)
         sums = counts_of(found)
         files = [

@@ -35,6 +35,7 @@ from instep.project.models import group_of
 from instep.project.secrets import secrets_of
 from instep.project.tables import TableEntity
 from instep.system import RandomIds, SystemClock, Threads
+from instep.targets.on_disk import is_there
 from instep.targets.ownership import NO_OWNER, Owner
 from instep.telemetry.progress import Counters, Progress, Uncounted
 
@@ -144,16 +145,9 @@ class Container:
         return ContactFiles(self.project.state_dir / "contacts", ledger.naming().ledger, self._is_there, kept)
 
     def _is_there(self, ref: PartitionRef, physical: str, aliases: Sequence[str]) -> bool | None:
-        """Whether an index and these aliases are there, where its target has a file or a folder for each, or else the
-        target itself; None if that is reached by a URL.
-        """
+        """Whether an index and these aliases are there, as far as files tell; None if they are reached by a URL."""
         target = self.project.resolved_target(self.project.target_of(ref.entity))
-        if is_url(target.uri):
-            return None
-        own = {"lance": (f"{physical}.lance", "{}.alias-*.json"), "qdrant": (physical, "{}")}
-        index, alias = own.get(target.type, ("", ""))
-        place = Path(target.uri)
-        return (place / index).exists() and (not alias or all(any(place.glob(alias.format(each))) for each in aliases))
+        return None if is_url(target.uri) else is_there(target.type, Path(target.uri), physical, aliases)
 
     def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """The context of use cases that work on jobs, with real services."""

@@ -99,26 +99,28 @@ def test_a_worker_makes_an_alias_again(tmp_path: Path) -> None:
 def test_an_alias_that_leads_elsewhere_is_left_alone_while_nothing_changes(tmp_path: Path) -> None:
     project = built(tmp_path)
     target = LanceTarget(str(tmp_path / "index"))
-    before = target.served("Note")
+    (alias,) = (tmp_path / "index").glob("Note.alias-*.json")
+    before, served = alias.read_text(), target.served("Note")
     project.run(full_refresh=True)
-    assert before is not None
     drop_alias(tmp_path)
-    target.promote("Note", before, 1)
+    alias.write_text(before)
+    for each in (tmp_path / ".instep" / "contacts").iterdir():
+        each.unlink()
     assert [each.job_id for each in project.run()] == [None]
-    assert target.served("Note") == before
+    assert target.served("Note") == served
 
 
 def test_nothing_is_served_in_place_of_an_index_that_may_not_be_built(tmp_path: Path) -> None:
     """The alias stays as it is when what is declared by now was refused: the index is not made of that."""
     project = built(tmp_path)
-    (tmp_path / "change_of_today.py").write_text("def change(batch):\n    raise ValueError('not today')\n")
-    file = tmp_path / "instep.yaml"
-    file.write_text(file.read_text().replace("path: docs}}", "path: docs}, transform: 'change_of_today:change'}"))
+    (tmp_path / "change_of_today.py").write_text("def parse(data, uri):\n    raise ValueError('not today')\n")
+    file, parse = tmp_path / "instep.yaml", "parse: {type: python, function: 'change_of_today:parse'}"
+    file.write_text(file.read_text().replace("path: docs}}", f"path: docs}}, {parse}}}"))
     project = instep.load(tmp_path)
     project.run()
     drop_alias(tmp_path)
     (nothing,) = project.run()
-    assert nothing.job_id is None
+    assert (nothing.job_id, nothing.state_name) == (None, "HELD_BACK")
 
 
 def test_searches_and_status_tell_how_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def plan_entity(
             found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
     elif checkpoint is not None and not options.repair:
         lost = _demand_newest(setup, ledger, checkpoint, contacts)
-        if lost and kind is Kind.REFRESH and found.held_back is None:
+        if lost and kind is Kind.REFRESH:
             found = _serving_again(setup, found, checkpoint, lost)
     check_limits([len(found.slices)])
     return EntityPlan(

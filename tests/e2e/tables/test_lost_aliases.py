@@ -37,6 +37,20 @@ def test_files_of_aliases_are_made_again(tmp_path: Path) -> None:
     assert shop.wrong() == {}
 
 
+def test_what_is_served_again_is_complete_up_to_where_it_was(tmp_path: Path) -> None:
+    """A run up to a moment that has passed reads nothing: what came since is not known."""
+    shop = filled(tmp_path / "shop", "type: lance, uri: index")
+    shop.put("likes", person=3, ticket=1)
+    shop.save()
+    before = shop.checkpoint("Like@global")
+    for alias in (shop.root / "index").glob("Like.alias-*.json"):
+        alias.unlink()
+    assert shop.run("Like", watermark=1)["Like"].state is JobState.COMPLETED
+    assert shop.checkpoint("Like@global") == before
+    shop.run()
+    assert shop.wrong() == {}
+
+
 @pytest.mark.proof
 def test_views_are_made_again(tmp_path: Path) -> None:
     """Those of a table, and those that namespaces share."""

@@ -177,10 +177,24 @@ MUTANTS = [
     ),
     Mutant(
         "every generation that is built is served to those who ask for none",
-        "jobs/finish.py",
+        "entities/aliases.py",
         "*([setup.alias] if is_promoted else [])]",
         "setup.alias]",
         _GENERATIONS,
+    ),
+    Mutant(
+        "an alias that is gone is not made again while nothing changes",
+        "planning/plan.py",
+        "if lost and kind is Kind.REFRESH:",
+        "if lost and kind is Kind.REBUILD:",
+        ("tests/jobs/test_index_gone.py",),
+    ),
+    Mutant(
+        "an index that is served again is said to be newer than it was",
+        "planning/plan.py",
+        "target = checkpoint.watermark if found.target is None else found.target",
+        "target = found.target",
+        ("tests/e2e/tables/test_lost_aliases.py",),
     ),
     Mutant(
         "what a stopped job has begun is swept",

@@ -16,6 +16,13 @@ _S3 = ("tests/sources/test_s3_listing.py", "tests/documents/test_files_corpus.py
 
 MUTANTS = [
     Mutant(
+        "a folder beside an object that may not be listed any more is gone",
+        "sources/url_files.py",
+        "            refused(_reason(error))",
+        "            pass",
+        ("tests/sources/test_s3_listing.py",),
+    ),
+    Mutant(
         "the first page of a listing is taken for all of it",
         "sources/s3_listing.py",
         '        if not found.get("IsTruncated"):\n            return\n',

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
@@ -131,7 +133,7 @@ def test_searches_and_status_tell_how_an_index_that_is_gone_is_built_again(tmp_p
     assert "--full-refresh" in str(told.value)
     (status,) = project.status()
     assert status.rows is None
-    assert "instep run --full-refresh" in " ".join(status.notes)
+    assert "instep run Note --full-refresh" in " ".join(status.notes)
     assert "Build it with: instep run" not in " ".join(status.notes).replace("\n", " ")
 
 
@@ -153,6 +155,54 @@ def test_a_server_is_asked_again_by_another_process_and_by_the_same_one_after_a_
     assert one.known(ref, "", "Note__1", ["Note"]) == 4
     now[0] += 1
     assert one.known(ref, "", "Note__1", ["Note"]) is None
-    one.put_off("Note__1")  # It is away.
+    one.put_off(ref, "Note__1")  # It is away.
     assert one.known(ref, "", "Note__1", ["Note"]) == 0
     assert [*tmp_path.iterdir()] == []
+
+
+def test_partitions_that_share_an_index_on_a_server_are_asked_for_one_by_one(tmp_path: Path) -> None:
+    """So are targets in which the index of an entity has the same name."""
+    contacts = ContactFiles(tmp_path, "ledger", lambda ref, physical, aliases: None)
+    first, second = PartitionRef.parse("Ticket@1/2"), PartitionRef.parse("Ticket@1/3")
+    contacts.note(first, "", "Ticket__1", 4)
+    assert contacts.known(second, "", "Ticket__1", []) is None
+    contacts.put_off(second, "Ticket__1")
+    assert (contacts.known(first, "", "Ticket__1", []), contacts.known(second, "", "Ticket__1", [])) == (4, 0)
+
+
+def test_the_hint_is_of_the_index_that_is_gone_alone(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    project.run(generation="v2")
+    with closing(Container(project.project)) as container, closing(container.ledger()) as ledger:
+        built_last = ledger.checkpoints.get(PartitionRef("Note"), "v2")
+    assert built_last is not None
+    shutil.rmtree(tmp_path / "index" / f"{built_last.physical}.lance")
+    with pytest.raises(UserError, match=_TOLD) as told:
+        project.run(generation="v2")
+    assert "instep run Note --generation v2 --full-refresh, or: instep diff Note --generation v2 --repair" in str(
+        told.value
+    )
+    assert [each.counts.written for each in project.run()] == [0]
+
+
+def test_a_refresh_that_lost_its_index_is_given_up_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It told to run again, again and again."""
+    project = built(tmp_path)
+    (tmp_path / "docs" / "a.md").write_text("# Tides\n\nThe sun pulls the sea, too.\n")
+    with monkeypatch.context() as patched:
+
+        def lost(target: LanceTarget, physical: str, **commit: object) -> int:
+            target.remove(physical)
+            raise UserError(f"there is no index {physical!r}")
+
+        patched.setattr(LanceTarget, "commit", lost)
+        with pytest.raises(UserError, match="there is no index"):
+            project.run()
+    for _ in range(2):
+        with pytest.raises(UserError, match=_TOLD):
+            project.run()
+    assert [each.counts.written for each in project.repair()] == [1]
+    assert [each.counts.written for each in project.run()] == [0]
+    assert [hit.text for hit in project.search("sun")] == ["# Tides\n\nThe sun pulls the sea, too."]

@@ -149,7 +149,7 @@ def search(
         ask = partial(chosen_by, asked, [] if chosen is None else [chosen])
         reranking = setup.reranking()
         many = limit + offset if reranking is None else max(limit + offset, reranking.top)
-        with _there(setup, served.physical):
+        with _there(setup, served.physical, looks.ledger):
             found = of_documents(ask, many) if group else ask(many)
         answers.append(found if reranking is None else reranked(setup, reranking, query, found, progress))
     hits = alternating(answers)[offset : offset + limit]
@@ -193,7 +193,7 @@ def facets(
                 if not text.words:
                     continue
             most = limit if len(setups) == 1 else _VALUES_OF_EACH
-            with _there(setup, served.physical):
+            with _there(setup, served.physical, looks.ledger):
                 counted = setup.target.facets(served.physical, Counted(own, text, chosen, most))
             for name, counts in counted.items():
                 found[name].update({(type(value), value): count for value, count in counts})
@@ -274,14 +274,14 @@ def _served(
 
 
 @contextmanager
-def _there(setup: DocumentSetup, physical: str) -> Iterator[None]:
+def _there(setup: DocumentSetup, physical: str, ledger: Ledger) -> Iterator[None]:
     """If the index is gone, say what builds it again: its target knows only that something is missing."""
     try:
         yield
     except UserError as error:
         if isinstance(error, Away) or setup.target.exists(physical):
             raise
-        raise vanished(setup, physical) from error
+        raise vanished(setup, physical, ledger) from error
 
 
 def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
@@ -396,7 +396,7 @@ def _nothing_built(setups: Sequence[DocumentSetup], ledger: Ledger, generation: 
     for each in setups if moved is None else ():
         checkpoint = ledger.checkpoints.get(each.ref, generation_of(ledger, each.ref, generation))
         if checkpoint is not None and not each.target.exists(checkpoint.physical):
-            return vanished(each, checkpoint.physical)
+            return vanished(each, checkpoint.physical, ledger)
     return UserError(moved or f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
 
 

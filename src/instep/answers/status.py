@@ -88,7 +88,7 @@ def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Parti
     if checkpoint:
         size = setup.size(ledger, checkpoint)
         changed = [] if made_of is None else _changed(setup, ledger, checkpoint, notes)
-        rows = None if TARGET in changed else _rows(setup, checkpoint, size.rows, notes)
+        rows = None if TARGET in changed else _rows(setup, checkpoint, size.rows, ledger, notes)
         if promoted == generation and rows is not None and not (job and not job.state.ended):
             known = _is_served(setup, checkpoint, ledger, notes)
         if changed:
@@ -219,11 +219,13 @@ def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes
     return served == checkpoint.physical
 
 
-def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, notes: list[str]) -> int | None:
+def _rows(
+    setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, ledger: Ledger, notes: list[str]
+) -> int | None:
     """Rows in the target; an unreadable count is unknown, never zero."""
     try:
         if not setup.target.exists(checkpoint.physical):
-            notes.append(str(vanished(setup, checkpoint.physical)))
+            notes.append(str(vanished(setup, checkpoint.physical, ledger)))
             return None
         rows = setup.target.rows(checkpoint.physical)
     except InstepError as error:

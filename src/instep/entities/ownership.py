@@ -83,11 +83,18 @@ def _older(setup: EntitySetup, physical: str, why: str) -> UserError:
     )
 
 
-def vanished(setup: EntitySetup, physical: str) -> UserError:
-    """The error for an index that the ledger has recorded and that is not in its target any more."""
+def vanished(setup: EntitySetup, physical: str, ledger: Ledger) -> UserError:
+    """The error for an index that the ledger has recorded and that is not in its target any more. Its hint is of that
+    one alone: to build all others as well may cost hours.
+    """
+    built = ledger.checkpoints.of_partition(setup.ref)
+    of_it = next((each.generation for each in built if each.physical == physical), None)
+    is_promoted = of_it in (None, ledger.partitions.promoted(setup.ref) or "")
+    named = setup.ref.label if is_promoted else f"{setup.ref.label} --generation {of_it or repr('')}"
+    repair = f", or: instep diff {named} --repair" if setup.unit == "document" else ""
     return UserError(
         f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
-        hint="Build it again: instep run --full-refresh, or of documents: instep diff --repair",
+        hint=f"Build it again: instep run {named} --full-refresh{repair}",
     )
 
 

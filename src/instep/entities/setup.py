@@ -21,7 +21,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.plan_request import UNCHANGED, Found, PlanRequest, Refusal, Since
 from instep.entities.provenance import Provenance
-from instep.errors import InstepError
+from instep.errors import Away, InstepError, Transient, Unknown
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
@@ -199,7 +199,11 @@ class EntitySetup(ABC):
 
     def outgrown(self, part: JobPart) -> str | None:
         """The reason why a started part cannot be continued though the declaration is the same, or None."""
-        return None
+        try:
+            is_gone = not part.fresh and not self.target.exists(part.physical)
+        except (Away, Transient, Unknown):
+            return None  # Who goes on with it waits for the target.
+        return f"its index ({part.physical}) is gone" if is_gone else None
 
     @property
     @abstractmethod

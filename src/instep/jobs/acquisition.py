@@ -354,7 +354,7 @@ class Acquisition:
                 setup.create(physical)  # The whole index may be gone.
             base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
             if base < 0:
-                raise vanished(setup, physical)
+                raise vanished(setup, physical, self._ledger)
         else:
             self._expire(setup, plan.generation)
             instance = self._ledger.instances.new(lease, reason_of(plan), generation=plan.generation)

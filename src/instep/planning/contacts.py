@@ -37,7 +37,7 @@ class Contacts(Protocol):
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
         """The index is there and served, and its target has seen no newer epoch."""
 
-    def put_off(self, physical: str) -> None:
+    def put_off(self, ref: PartitionRef, physical: str) -> None:
         """The target of this index is away: to wait for it again and again would hold up what polls."""
 
 
@@ -50,7 +50,7 @@ class Unasked:
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
         return None
 
-    def put_off(self, physical: str) -> None:
+    def put_off(self, ref: PartitionRef, physical: str) -> None:
         return None
 
 
@@ -65,13 +65,17 @@ class ContactFiles:
     ledger: str
     there: Callable[[PartitionRef, str, Sequence[str]], bool | None]
     kept: bool = True
-    #: Of indexes on servers: when each was asked for, by the monotonic clock, and the epoch.
-    _asked: dict[str, tuple[float, int]] = field(default_factory=dict)
+    #: Of indexes on servers: when each was asked for, by the monotonic clock, and the epoch. Partitions that share one
+    #: have epochs of their own, and the index of an entity may have the same name in each of its targets.
+    _asked: dict[tuple[PartitionRef, str], tuple[float, int]] = field(default_factory=dict)
 
     def known(self, ref: PartitionRef, generation: str, physical: str, aliases: Sequence[str]) -> int | None:
-        there = self.there(ref, physical, aliases)
+        try:
+            there = self.there(ref, physical, aliases)
+        except OSError:
+            return None  # Its target is asked, and says why it cannot be looked at.
         if there is None:
-            asked, epoch = self._asked.get(physical, (-math.inf, 0))
+            asked, epoch = self._asked.get((ref, physical), (-math.inf, 0))
             return epoch if time.monotonic() - asked < _LATELY else None
         if not there:
             return None
@@ -88,7 +92,7 @@ class ContactFiles:
 
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
         if self.there(ref, physical, ()) is None:
-            self._asked[physical] = time.monotonic(), epoch
+            self._asked[ref, physical] = time.monotonic(), epoch
             return
         if not self.kept:
             return
@@ -99,8 +103,8 @@ class ContactFiles:
             file = path.stat()  # By the clock of the file system, which may be another host's.
             path.write_text(json.dumps({"epoch": epoch, "at": file.st_ctime, "file": file.st_ino}))
 
-    def put_off(self, physical: str) -> None:
-        self._asked[physical] = time.monotonic(), 0
+    def put_off(self, ref: PartitionRef, physical: str) -> None:
+        self._asked[ref, physical] = time.monotonic(), 0
 
     def _path(self, ref: PartitionRef, generation: str) -> Path:
         return self.folder / sha256("\0".join((self.ledger, str(ref), generation)).encode()).hexdigest()[:32]

@@ -177,10 +177,10 @@ def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, c
     except (Away, Transient, Unknown) as error:
         outage = error
     if outage is not None:
-        contacts.put_off(physical)
+        contacts.put_off(ref, physical)
         return []
     if is_gone:
-        raise vanished(setup, physical)
+        raise vanished(setup, physical, ledger)
     if not lost:
         contacts.note(ref, generation, physical, ledger.leases.last_epoch(ref))
     return lost

@@ -64,6 +64,8 @@ class TableSetup(TableAdapters):
         return before if before in self.owner.before else index_name(self.alias, self.owner.id, digest)
 
     def outgrown(self, part: JobPart) -> str | None:
+        if (gone := super().outgrown(part)) is not None:
+            return gone
         differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []
         return f"the table has changed: {'; '.join(differences)}" if differences else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget, upkeep
 from instep.targets.table_target import encode_specs
 from instep.testing.ownership import TableOwnership
-from instep.testing.table_rows import NODES, Node, nodes, put
+from instep.testing.table_rows import EDGES, NODES, SPECS, Node, nodes, put
 from instep.testing.table_target import TableTargetContract
 from tests.targets.killed import stage_and_die
 
@@ -109,3 +110,17 @@ def test_quick_runs_keep_no_more_versions_than_slow_ones(tmp_path: Path, monkeyp
     assert max(each for each, _ in late) <= max(each for each, _ in early) <= 30
     assert max(files for _, files in late) <= 1.2 * max(files for _, files in early)
     assert nodes(target, "Node__1") == {number % 7: f"{number}" for number in range(33, 40)}
+
+
+def test_an_index_of_which_a_table_was_dropped_is_gone_and_can_be_made_again(tmp_path: Path) -> None:
+    target = LanceTableTarget(str(tmp_path / "index"))
+    target.create("Node__1", SPECS)
+    put(target, "Node__1", Node(1, "one", 5), epoch=1, attempt="1")
+    assert target.exists("Node__1")
+    shutil.rmtree(tmp_path / "index" / f"{EDGES.table('Node__1')}.lance")
+    assert not target.exists("Node__1")
+    target.create("Node__1", SPECS)
+    assert (target.exists("Node__1"), target.rows("Node__1")) == (True, 1)
+    shutil.rmtree(tmp_path / "index" / f"{EDGES.table('Node__1')}.lance")
+    target.drop("Node__1")
+    assert [*(tmp_path / "index").glob("*.lance")] == []

@@ -23,6 +23,7 @@ from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
 from instep.jobs.membership import Membership
 from instep.jobs.recovery import release_dead_processes
+from instep.jobs.shared_indexes import demand_no_refresh
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.parts import NewPart
 from instep.planning.loaded import LOADED, loaded_for
@@ -350,8 +351,8 @@ class Acquisition:
         setup, checkpoint = self._planner.setups[plan.ref], plan.checkpoint
         if plan.kind is Kind.REFRESH and checkpoint:
             instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
-            if self._planner.options.repair:
-                setup.create(physical)  # The whole index may be gone.
+            if self._planner.options.repair and not setup.scanned:
+                setup.create(physical)  # The whole index may be gone. Tables are built again.
             base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
             if base < 0:
                 raise vanished(setup, physical, self._ledger)
@@ -360,6 +361,8 @@ class Acquisition:
             instance = self._ledger.instances.new(lease, reason_of(plan), generation=plan.generation)
             physical, fresh = setup.physical(instance, plan.generation), True
             there = setup.target.exists(physical) if setup.in_place else is_taken(setup, physical)
+            if not there:
+                demand_no_refresh(setup, physical, self._ledger)
             base = self._fence(setup, physical, lease) if there else 0
             if there and not setup.in_place:
                 physical, base = unused(setup, instance, plan.generation), 0

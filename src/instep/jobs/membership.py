@@ -16,6 +16,7 @@ from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
 from instep.jobs.heartbeat import Heartbeat, Kind, Registration
 from instep.jobs.job_spans import trace_of
 from instep.jobs.live_refresh import LiveRefresh
+from instep.jobs.shared_indexes import make_index
 from instep.ledger.leases import Holder, Lease
 from instep.planning.context import Context
 from instep.planning.plan import as_job_says
@@ -120,7 +121,7 @@ class Membership:
         self._jobs.add(lease.job_id)
         setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
         if part.fresh:
-            setup.create(part.physical)
+            make_index(setup, part.physical, self._context)
         trace = trace_of(lease.job_id, self._context.ledger)
         key = lease.job_id, part.ref
         self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)

@@ -16,7 +16,7 @@ from instep.targets.opensearch.row_writing import OpenSearchRowWriter
 from instep.targets.opensearch.tables import OpenSearchTables
 from instep.targets.table_target import arrow_schema, checked_rows
 from instep.testing.ownership import TableOwnership
-from instep.testing.table_rows import NODES, ODD, SPECS, Node, batch, nodes, put
+from instep.testing.table_rows import EDGES, NODES, ODD, SPECS, Node, batch, nodes, put
 from instep.testing.table_target import TableTargetContract
 from tests.contracts.target_in_short import ShortTableContract
 from tests.targets.opensearch.conftest import forget_all
@@ -118,3 +118,12 @@ def test_what_passes_as_an_object_is_written_from_deep_in_a_stack_too() -> None:
 
 
 NUMBERS = (1.5, float("nan"), float("-inf"), None)
+
+
+def test_an_index_of_which_a_table_was_dropped_is_gone_and_can_be_made_again(target: OpenSearchTables) -> None:
+    target.create("Node__1", SPECS)
+    assert target.exists("Node__1")
+    target.indexes.drop(EDGES.table("Node__1"))
+    assert not target.exists("Node__1")
+    target.create("Node__1", SPECS)
+    assert target.exists("Node__1")

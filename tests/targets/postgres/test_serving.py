@@ -122,3 +122,18 @@ def test_an_index_of_which_a_table_was_dropped_is_gone_and_can_be_made_again(tar
     assert (target.exists("Node__1"), target.rows("Node__1")) == (True, 0)
     put(target, "Node__1", Node(2, "two", 5), epoch=1, attempt="2")
     assert target.rows("Node__1") == 1
+
+
+def test_an_index_that_partitions_share_keeps_the_tables_that_are_still_there(target: PostgresTarget) -> None:
+    """Views show them, and other partitions have rows there."""
+    shared = target.within("1/2/")
+    shared.create("Node__1", SPECS)
+    put(shared, "Node__1", Node(1, "one", 5), Edge(1, 9, 5), epoch=1, attempt="1")
+    shared.promote("Node", "Node__1", 1)
+    with target.place.session() as session:
+        session.run("DROP TABLE {table} CASCADE", table=session.name(EDGES.table("Node__1")))
+    assert not shared.exists("Node__1")
+    shared.create("Node__1", SPECS)
+    assert (shared.exists("Node__1"), shared.rows("Node__1"), shared.rows("Node__1", EDGES.kind)) == (True, 1, 0)
+    put(shared, "Node__1", Edge(1, 9, 5), epoch=1, attempt="2")
+    assert shared.rows("Node__1", EDGES.kind) == 1

@@ -108,7 +108,15 @@ class LanceTableTarget(TableIndexes):
                     raise
 
     def exists(self, physical: str) -> bool:
-        return self._place.has(physical)
+        """Whether all tables are there, which another process may have dropped; also of an index of documents, which an
+        entity may have had before.
+        """
+        own = self._place.find(physical)
+        if own is None:
+            return False
+        stored = own.schema_metadata.get(_SPECS)
+        others = [each for each in decode_specs(stored) if each.kind != OWN] if stored else []
+        return all(self._place.has(each.table(physical)) for each in others)
 
     def specs(self, physical: str) -> tuple[TableSpec, ...]:
         stored = self._place.open(physical).schema_metadata.get(_SPECS)
@@ -121,7 +129,7 @@ class LanceTableTarget(TableIndexes):
             table = self._place.find(spec.table(physical))
             return {} if table is None else _types(table.schema)
 
-        stored = self.specs(physical) if self.exists(physical) else ()
+        stored = self.specs(physical) if self._place.has(physical) else ()
         return drifted(specs, stored, lambda spec: _types(_stored_schema(spec)), found)
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
@@ -218,7 +226,8 @@ class LanceTableTarget(TableIndexes):
         from instep.targets.lance.commits import State
 
         def superseded(served: str) -> bool:
-            return self.exists(served) and State.of(self._place.open(served)).reign(self.scope).epoch > epoch
+            found = self._place.find(served)
+            return found is not None and State.of(found).reign(self.scope).epoch > epoch
 
         if physical is not None:
             self._place.open(physical)
@@ -332,7 +341,7 @@ class LanceTableTarget(TableIndexes):
 
     def drop(self, physical: str) -> None:
         self.demand(physical)
-        if self.exists(physical):
+        if self._place.has(physical):
             for spec in reversed(self.specs(physical)):
                 self._datasets.remove(spec.table(physical))
         self._datasets.remove(physical)

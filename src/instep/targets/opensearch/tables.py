@@ -93,6 +93,14 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
         name = f"{PROBE}{uuid.uuid4().hex}"
         probe(partial(self._make_index, name, specs, specs[0]), partial(self.indexes.drop_index, name))
 
+    def exists(self, physical: str) -> bool:
+        """Whether the indexes of all tables are there, which another process may have dropped."""
+        if not super().exists(physical):
+            return False
+        kept = row_layout.stored(self.indexes.mappings(physical) or {})
+        others = [each for each in kept[0] if each.kind != OWN] if kept else []
+        return all(self._made(each.table(physical)) for each in others)
+
     def _stored(self, physical: str) -> tuple[tuple[TableSpec, ...], Declared]:
         found = row_layout.stored(self.indexes.mappings(checked_name(physical)) or {})
         if found is None:

@@ -84,22 +84,32 @@ def stored_columns(spec: TableSpec) -> dict[str, str]:
     }
 
 
-def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: str) -> None:
+def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: str, *, shared: bool) -> None:
+    """`shared`: by partitions. Of one that has lost some of its tables the others stay then: views show them, and there
+    are rows of all partitions in them.
+    """
     with session.transaction():
         registry.lock(session)
         if (record := registry.find(session, physical)) is not None:
             before = index_of(session, physical, record)
             if _stand(session, before.tables):
                 return
+            if shared:
+                _make(session, physical, [each for each in before.specs if not _stand(session, [each.table(physical)])])
+                return
             registry.drop(session, before.id, before.tables)
-        for spec in specs:
-            session.run(
-                "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key}))",
-                table=session.name(spec.table(physical)),
-                columns=declared(spec),
-                key=names(spec.key),
-            )
+        _make(session, physical, specs)
         registry.write_down(session, physical, encode_specs(specs), owner)
+
+
+def _make(session: Session, physical: str, specs: Sequence[TableSpec]) -> None:
+    for spec in specs:
+        session.run(
+            "CREATE TABLE {table} ({columns}, PRIMARY KEY ({key}))",
+            table=session.name(spec.table(physical)),
+            columns=declared(spec),
+            key=names(spec.key),
+        )
 
 
 def exists(session: Session, physical: str) -> bool:

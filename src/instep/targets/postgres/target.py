@@ -36,7 +36,7 @@ class PostgresTarget(TableIndexes, PostgresIndexes[TableIndex]):
         specs = fitting_specs(physical, specs)
         with self.place.session() as session:
             registry.prepare(session)
-            layout.create(session, physical, specs, self.owner.id)
+            layout.create(session, physical, specs, self.owner.id, shared=bool(self.scope))
 
     def exists(self, physical: str) -> bool:
         fitting(physical)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from instep.domain.jobs import Job, JobState
 from instep.domain.manifest import LEFT_UNREAD
 from instep.domain.refs import PartitionRef
 from instep.entities.generations import generation_of
@@ -42,6 +43,8 @@ class SourcePoller(JobStarter):
         self._lacking: dict[PartitionRef, str] = {}
         self._told: dict[PartitionRef, str] = {}
         self._unread: dict[PartitionRef, tuple[int, float]] = {}
+        #: The changes of the last plan that was begun, and the job before it.
+        self._begun: dict[PartitionRef, tuple[str | None, tuple[str, ...]]] = {}
 
     def close(self) -> None:
         """Stop watching files."""
@@ -129,19 +132,31 @@ class SourcePoller(JobStarter):
         return plan
 
     def _left_unread(self, plan: EntityPlan) -> bool:
-        """Whether the only work is to retry unreadable documents, and that is not due yet."""
+        """Whether the only work is to retry documents that could not be read, and that is not due yet."""
         ref, now = plan.ref, self._context.clock.monotonic()
         changes = plan.found.changes
         # Of many in columns one is asked for first: as a rule that is another.
         only = changes and changes[0].why == LEFT_UNREAD and all(each.why == LEFT_UNREAD for each in changes)
-        if plan.kind is not Kind.REFRESH or not only:
+        job = self._context.ledger.jobs.latest(ref, plan.generation) if changes else None
+        state = tuple(plan.found.state)
+        if plan.kind is not Kind.REFRESH or not (only or self._left_as_it_was(ref, job, state)):
             self._unread.pop(ref, None)
-            return False
-        times, until = self._unread.get(ref, (0, 0.0))
-        if until > now:
-            return True
-        self._unread[ref] = times + 1, now + min(_UNREAD_FIRST * 2**times, _UNREAD_MOST)
+        else:
+            times, until = self._unread.get(ref, (0, 0.0))
+            if until > now:
+                return True
+            self._unread[ref] = times + 1, now + min(_UNREAD_FIRST * 2**times, _UNREAD_MOST)
+        self._begun[ref] = job.id if job else None, state
         return False
+
+    def _left_as_it_was(self, ref: PartitionRef, job: Job | None, state: tuple[str, ...]) -> bool:
+        """Whether a job has had these very changes since, and ended well: documents are listed that were gone when they
+        were to be read.
+        """
+        before = self._begun.get(ref)
+        if before is None or job is None or self._planner.setups[ref].unit != "document":
+            return False
+        return before[1] == state and before[0] != job.id and job.part(ref).state is JobState.COMPLETED
 
     def _looked(self, ref: PartitionRef, began: float) -> None:
         ended = self._context.clock.monotonic()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instep.sources import s3_listing
+from instep.sources.document_source import Unreadable
 from instep.sources.files import FilesPortion, FilesSource
 from instep.sources.s3_listing import pages
 from instep.sources.url_files import file_version, files_below
@@ -369,3 +370,15 @@ def test_a_shallow_listing_tells_folders_apart(store: S3Server, small_pages: Non
     assert [each for page in found for each in page.prefixes] == [f"{prefix}b/", f"{prefix}f/"]
     assert len([each for page in found for each in page.objects]) == 6
     assert len(found) > 1
+
+
+def test_an_object_whose_key_names_a_version_is_not_taken_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its path s3fs would read the version of `a.md` that is called so."""
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    files = FilesSource(("s3://bucket/docs",))
+    (root,) = files._urls()
+    root._opened = Slashes(**{"/a.md?versionId=1": "odd"}), "bucket/docs"
+    (found,) = files.list().documents
+    assert found.uri == "s3://bucket/docs/a.md%3FversionId=1"
+    with pytest.raises(Unreadable, match="versionId"):
+        files.read(found.uri, max_bytes=9)

@@ -36,6 +36,8 @@ _BUFFER = 1 << 20
 #: Protocols of stores that tell of their objects by bucket and key.
 S3: Final = frozenset({"s3", "s3a"})
 _SAFE = "/-._~!$&'()*+,;=:@"
+#: Splits a path into the object and its version, for s3fs.
+_VERSION: Final = "?versionId="
 
 
 def is_url(root: str) -> bool:
@@ -212,6 +214,7 @@ class UrlRoot:
 
     def read(self, uri: str, *, max_bytes: int) -> Content:
         fs, path = self._path(uri)
+        _demand_plain(fs, path)
         with self._answered():
             for _ in range(READS):
                 fs.invalidate_cache()
@@ -287,6 +290,12 @@ class UrlRoot:
         if not relative:
             return self.base
         return f"{self.base.rstrip('/')}/{quote(relative, safe=_SAFE, errors='surrogateescape')}"
+
+
+def _demand_plain(fs: Any, path: str) -> None:
+    """Check that the path is that of one object alone. Raises `Unreadable` if not."""
+    if is_s3(fs) and _VERSION in path:
+        raise Unreadable(f"its key has {_VERSION} in it, by which s3fs reads a version of another object")
 
 
 def _inner(path: str, root: str) -> str:

@@ -15,6 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.planning.contacts import ContactFiles
 from instep.targets.lance.target import LanceTarget
+from instep.targets.on_disk import is_there
 
 _TOLD = r"index of Note@global \(Note__\w+\) is gone from target 'index'"
 
@@ -170,6 +171,14 @@ def test_partitions_that_share_an_index_on_a_server_are_asked_for_one_by_one(tmp
     assert (contacts.known(first, "", "Ticket__1", []), contacts.known(second, "", "Ticket__1", [])) == (4, 0)
 
 
+def test_a_folder_that_cannot_be_looked_at_is_left_to_its_target_to_tell(tmp_path: Path) -> None:
+    ref, place = PartitionRef("Note"), tmp_path / ("x" * 300)
+    contacts = ContactFiles(
+        tmp_path, "ledger", lambda ref, physical, aliases: is_there("lance", place, physical, aliases)
+    )
+    assert contacts.known(ref, "", "Note__1", []) is None
+
+
 def test_the_hint_is_of_the_index_that_is_gone_alone(tmp_path: Path) -> None:
     project = built(tmp_path)
     project.run(generation="v2")
@@ -206,3 +215,16 @@ def test_a_refresh_that_lost_its_index_is_given_up_by_the_next_run(
     assert [each.counts.written for each in project.repair()] == [1]
     assert [each.counts.written for each in project.run()] == [0]
     assert [hit.text for hit in project.search("sun")] == ["# Tides\n\nThe sun pulls the sea, too."]
+
+
+def test_a_generation_whose_index_is_gone_is_not_promoted(tmp_path: Path) -> None:
+    project = built(tmp_path)
+    first = {*(tmp_path / "index").glob("*.lance")}
+    project.run(generation="v2")
+    project.promote("Note", "v2")
+    for each in first:
+        shutil.rmtree(each)
+    with pytest.raises(UserError, match=_TOLD) as told:
+        project.promote("Note", "")
+    assert "instep run Note --generation '' --full-refresh" in str(told.value)
+    assert [hit.title for hit in project.search("moon")] == ["Tides"]

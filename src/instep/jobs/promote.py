@@ -10,6 +10,7 @@ from instep.domain.instances import InstanceState
 from instep.domain.refs import PartitionRef, generation_text
 from instep.entities.aliases import late_aliases
 from instep.entities.generations import build_hint, built
+from instep.entities.ownership import vanished
 from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, UserError
 from instep.jobs.acquisition import Busy
@@ -120,6 +121,8 @@ class _Promotion:
     def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
         """Raises `UserError` when the built index must not replace the served one."""
         setup, ledger = self._setup, self._context.ledger
+        if not setup.target.exists(checkpoint.physical):
+            raise vanished(setup, checkpoint.physical, ledger)
         promoted = ledger.partitions.promoted(setup.ref)
         if promoted is None or promoted == self._generation:
             return

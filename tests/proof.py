@@ -32,9 +32,9 @@ _WHOLE: Final = ("src/instep/api/", "src/instep/app/", "src/instep/cli/", "src/i
 _WORK: Final = tuple(
     f"src/instep/{each}"
     for each in (
-        *("clickhouse", "container.py", "document_state", "domain", "entities", "error_transport.py", "errors.py"),
-        *("jobs", "ledger", "own_code.py", "own_faults.py", "own_source.py", "pipeline", "planning", "postgres"),
-        *("servers", "sources", "targets"),
+        *("arrow", "clickhouse", "container.py", "document_state", "domain", "entities", "error_transport.py"),
+        *("errors.py", "jobs", "ledger", "own_code.py", "own_faults.py", "own_source.py", "pipeline", "planning"),
+        *("postgres", "servers", "sources", "targets"),
     )
 )
 #: What executors on other machines do otherwise than a local Spark: code, paths, Python and settings.

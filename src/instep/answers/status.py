@@ -16,7 +16,7 @@ from instep.domain.refs import RefError, Scope
 from instep.domain.status import IndexState, StatusKey
 from instep.domain.texts import amount, cleaned, hidden
 from instep.entities.instances import ending
-from instep.entities.ownership import vanished
+from instep.entities.ownership import restored, vanished
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError
 from instep.jobs.restart_pauses import stays_stopped
@@ -91,6 +91,7 @@ def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Parti
         rows = None if TARGET in changed else _rows(setup, checkpoint, size.rows, ledger, notes)
         if promoted == generation and rows is not None and not (job and not job.state.ended):
             known = _is_served(setup, checkpoint, ledger, notes)
+            notes += _restored(setup, checkpoint, job)
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(_rebuilt_because(setup, checkpoint, changed, option))
@@ -197,6 +198,14 @@ def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | Non
     if working:
         return IndexState.INDEXING
     return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
+
+
+def _restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> list[str]:
+    try:
+        told = restored(setup, checkpoint, job)
+    except InstepError:
+        return []  # It is said of the rows.
+    return [told] if told else []
 
 
 def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes: list[str]) -> bool:

@@ -6,8 +6,10 @@ import itertools
 import uuid
 from contextlib import suppress
 
+from instep.domain.jobs import Job, JobState
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
+from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.targets.ownership import NotOurs, Owner
@@ -80,6 +82,23 @@ def _older(setup: EntitySetup, physical: str, why: str) -> UserError:
         where=setup.ref.label,
         hint="The ledger was replaced by an older one, such as a backup, and does not know what was written since. "
         f"To go on with it: instep adopt {setup.alias}",
+    )
+
+
+def restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> str | None:
+    """Warn of an index that has seen less than the `job` of its checkpoint did to it: an older state was put
+    back. What the ledger records of it is not all there then, and no comparison with the source shows that.
+    """
+    part = next((each for each in job.parts if each.part.ref == setup.ref), None) if job else None
+    if job is None or part is None or job.id != checkpoint.job_id or part.state is not JobState.COMPLETED:
+        return None
+    physical, done = checkpoint.physical, part.part.epoch
+    if part.part.physical != physical or not setup.target.exists(physical) or setup.target.epoch(physical) >= done:
+        return None
+    mend = f"instep diff {setup.ref.label} --repair" if setup.unit == "document" else "instep run --full-refresh"
+    return (
+        f"the index of {setup.ref} in target {setup.target_name!r} is older than what was recorded of it, as after a "
+        f"restore from a backup: rows may be missing or outdated; compare and mend it: {mend}"
     )
 
 

@@ -18,7 +18,7 @@ from instep.domain.wants import SCHEDULE
 from instep.entities.aliases import lost_aliases
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
-from instep.entities.ownership import Outage, demand_ownership, vanished
+from instep.entities.ownership import Outage, demand_ownership, restored, vanished
 from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Transient, Unknown, UserError
@@ -126,6 +126,8 @@ def plan_entity(
             indexes or ledger.partitions.indexes,
         )
     )
+    if checkpoint is not None and kind is Kind.REFRESH and not options.repair:
+        found = replace(found, warnings=[*found.warnings, *_restored(setup, ledger, checkpoint, contacts)])
     if found.kind is not Kind.NOTHING:
         # Of a target that was away a moment ago, an answer would be waited for twice.
         outage = outage or demand_ownership(setup, ledger, generation)
@@ -158,14 +160,28 @@ def _said(outage: Outage) -> str:
     return f"{outage.where}: {outage.what}" if outage.where else outage.what
 
 
+def _restored(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
+    """Warn of an index that was put back to an older state, if its target was not asked lately."""
+    if contacts.known(setup.ref, checkpoint.generation, checkpoint.physical, _names(setup, checkpoint)) is not None:
+        return []
+    try:
+        told = restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id))
+    except (Away, Transient, Unknown):
+        return []
+    return [f"warning: {told}"] if told else []
+
+
+def _names(setup: EntitySetup, checkpoint: Checkpoint) -> list[str]:
+    return [name for name in (setup.alias, setup.alias_of(checkpoint.generation)) if name]
+
+
 def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
     """Check, where nothing is to be done, that the index is there, and that the target has seen nothing newer than this
     ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`. Returns aliases
     that serve nothing any more.
     """
     ref, generation, physical = setup.ref, checkpoint.generation, checkpoint.physical
-    names = [name for name in (setup.alias, setup.alias_of(generation)) if name]
-    known = contacts.known(ref, generation, physical, names)
+    known = contacts.known(ref, generation, physical, _names(setup, checkpoint))
     outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
     if not outdated:
         return []

@@ -1,0 +1,79 @@
+"""A target that was put back to an older state is told, since no comparison with the source shows it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.domain.jobs import JobState
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> instep.Instep:
+    """An index of two documents, one of which has changed since the index was copied that is back now."""
+    root = tmp_path / "project"
+    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
+    (root / "docs" / "b.md").write_text("# Winds\n\nThey blow.\n")
+    (root / "instep.yaml").write_text(
+        "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
+        "entities:\n  Note: {source: {type: files, path: docs}}\n"
+    )
+    project = instep.load(root)
+    project.run()
+    shutil.copytree(root / "index", tmp_path / "backup")
+    (root / "docs" / "a.md").write_text("# Tides\n\nThe sun pulls the sea, too, and more weakly.\n")
+    project.run()
+    assert _told(project) == []
+    shutil.rmtree(root / "index")
+    shutil.copytree(tmp_path / "backup", root / "index")
+    shutil.rmtree(root / ".instep" / "contacts")  # An hour later.
+    return project
+
+
+def _told(project: instep.Instep) -> list[str]:
+    (entity,) = project.status()
+    return [note for note in entity.notes if "restore" in note]
+
+
+def test_it_is_told_by_status_and_plan_with_what_mends_it(restored: instep.Instep) -> None:
+    (note,) = _told(restored)
+    (plan,) = restored.plan()
+    (warning,) = [each for each in plan.warnings if "restore" in each]
+    assert note in warning
+    assert "instep diff Note --repair" in note
+    assert restored.search("moon")
+    restored.repair()
+    assert "The sun pulls" in restored.search("sun")[0].text
+    assert _told(restored) == []
+    assert not [each for plan in restored.plan() for each in plan.warnings]
+
+
+def test_a_run_with_other_work_tells_it_before_its_epoch_hides_it(restored: instep.Instep) -> None:
+    (restored.project.root / "docs" / "c.md").write_text("# Rain\n\nIt falls.\n")
+    (plan,) = restored.plan()
+    assert [each for each in plan.warnings if "restore" in each]
+    (result,) = restored.run()
+    assert result.state is JobState.COMPLETED
+
+
+def test_a_job_that_could_not_begin_is_no_restore(tmp_path: Path) -> None:
+    """Epochs are given before a target sees them."""
+    root = tmp_path
+    (root / "docs").mkdir()
+    (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
+    (root / "instep.yaml").write_text(
+        "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
+        "entities:\n  Note: {source: {type: files, path: docs}}\n"
+    )
+    project = instep.load(root)
+    project.run()
+    (root / "docs" / "a.md").unlink()
+    (root / "docs" / "b.md").write_text("# Winds\n\nThey blow.\n")
+    with pytest.raises(instep.UserError):
+        project.run()  # All that is indexed would go.
+    shutil.rmtree(root / ".instep" / "contacts")
+    assert _told(project) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from instep.domain.words import text_query
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.targets.document_target import DocumentTarget
 from instep.targets.lance import LanceTarget, upkeep
-from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
+from instep.targets.lance.upkeep import TAIL_FRAGMENTS, most_segments, trailing_merge
 from instep.testing.ownership import DocumentOwnership
 from instep.testing.target import TargetContract
 from instep.testing.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of
@@ -292,15 +293,15 @@ def test_deltas_stay_few(tails: list[int]) -> None:
     assert len(sizes) <= 1 + math.log2(max(sum(sizes), 1)) + 1
 
 
-@given(st.lists(st.integers(1, 100), max_size=300))
+@given(st.lists(st.integers(upkeep.TAIL_ROWS, 500_000), max_size=300))
 def test_deltas_that_have_a_bound_stay_below_it_and_few(tails: list[int]) -> None:
     sizes: list[int] = []
     for tail in tails:
-        merged = trailing_merge(sizes, tail, 1_000)
+        merged = trailing_merge(sizes, tail, 1_000_000)
         sizes = [*sizes[: len(sizes) - merged], tail + sum(sizes[len(sizes) - merged :])]
     assert sum(sizes) == sum(tails)
-    assert max(sizes, default=0) <= 1_000
-    assert len(sizes) <= 2 * sum(sizes) / 1_000 + 2 * math.log2(1_000)
+    assert max(sizes, default=0) <= 1_000_000
+    assert len(sizes) <= most_segments(sum(sizes), 1_000_000)
 
 
 @given(st.integers(1, 100_000))
@@ -352,6 +353,27 @@ def test_segments_of_a_text_index_are_not_larger_than_what_fits_into_memory(
     assert len(text.segments) == 5
     assert text.num_rows_indexed == 500
     for wanted in [f"word{part}x{n}" for part in range(10) for n in (0, 49)]:
+        hits = target.search("D", entity="D", text=text_query(wanted), vector=None, mode="text", limit=5)
+        assert [hit.text for hit in hits] == [wanted]
+
+
+def test_segments_of_a_text_index_stay_few_while_its_rows_are_replaced(
+    target: LanceTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_MOST_ROWS", 200)
+    monkeypatch.setattr(upkeep, "_MOST_SHARE", 0)
+    monkeypatch.setattr(upkeep, "TAIL_ROWS", 20)
+    some, texts, most = random.Random(1), {f"d{n}": [f"first{n}"] for n in range(600)}, 0
+    put(target, "D", texts, epoch=1, attempt="first")
+    for part in range(45):
+        target.maintain("D")
+        indexes = {each.name: each for each in dataset_of(target, "D").describe_indices()}
+        most = max(most, len(indexes["_searched_idx"].segments))
+        changed = {document: [f"word{part}of{document}"] for document in some.sample(sorted(texts), 60)}
+        put(target, "D", changed, epoch=part + 2, attempt=str(part))
+        texts |= changed
+    assert most <= most_segments(900, 200) + 1
+    for wanted in (text for document in some.sample(sorted(texts), 20) for text in texts[document]):
         hits = target.search("D", entity="D", text=text_query(wanted), vector=None, mode="text", limit=5)
         assert [hit.text for hit in hits] == [wanted]
 

@@ -315,6 +315,13 @@ def _most_rows(total: int) -> float:
     return max(_MOST_ROWS, total * _MOST_SHARE)
 
 
+def most_segments(total: int, most: float) -> float:
+    """As many segments of so many rows at most as a growing index never has. Where there are more, rows of old ones
+    were replaced again and again, and what is left of them is never merged: it has larger ones behind it.
+    """
+    return 2 * total / most + 2 * math.log2(max(1, most / TAIL_ROWS)) + 2
+
+
 def _extend(dataset: Any, name: str, segments: Sequence[Segment], *, full: bool) -> None:
     """Index what the index does not cover, if that is worth it."""
     sizes = _sizes(dataset)
@@ -323,6 +330,9 @@ def _extend(dataset: Any, name: str, segments: Sequence[Segment], *, full: bool)
     if tail > TAIL_ROWS or (full and (tail or len(segments) > 1)):
         rows = [sum(sizes[each][0] for each in segment.fragments & sizes.keys()) for segment in segments]
         most = _most_rows(sum(rows)) if name == _WORDS else math.inf
+        if len(segments) > most_segments(sum(rows), most):
+            _build(dataset, name)  # Since the last time about as many rows came as there are.
+            return
         merged = len(segments) if full else trailing_merge(rows, tail, most)
         dataset.optimize.optimize_indices(num_indices_to_merge=merged, index_names=[name])
 

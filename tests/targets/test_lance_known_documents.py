@@ -95,6 +95,15 @@ def test_an_index_that_was_made_anew_has_nothing_of_the_former(tmp_path: Path) -
     assert has(known, index) == {"b"}
 
 
+def test_a_version_from_before_a_deletion_has_what_was_deleted(tmp_path: Path) -> None:
+    index, known = Index(tmp_path), KnownDocuments()
+    index.add(["a", "b"])
+    before = lance.dataset(index.uri)
+    lance.dataset(index.uri).delete("document_id = 'a'")
+    known.of(index.uri, index.dataset)
+    assert known.of(index.uri, before).contains(pa.array(["a", "b"])).tolist() == [True, True]
+
+
 def test_what_was_asked_for_first_is_forgotten_first(tmp_path: Path) -> None:
     known = KnownDocuments(most=3)
     first, second = (Index(tmp_path / name) for name in "xy")

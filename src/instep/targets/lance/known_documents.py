@@ -80,4 +80,8 @@ def _files(dataset: Any) -> dict[str, Any]:
 
 
 def _ids(dataset: Any, fragments: list[Any]) -> Iterator[pa.Array[Any]]:
-    return (each[_ID] for each in dataset.scanner(columns=[_ID], fragments=fragments).to_batches())
+    """The ids of all rows of the files. What this version has deleted of them others still have: those before it, and
+    all if an index is put back from a backup.
+    """
+    rows = dataset.scanner(columns=[_ID], fragments=fragments, include_deleted_rows=True, with_row_id=True)
+    return (each[_ID] for each in rows.to_batches())

@@ -6,6 +6,7 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
+import lance
 import pytest
 
 import instep
@@ -78,6 +79,18 @@ def test_an_alias_that_is_gone_is_made_again_though_nothing_has_changed(tmp_path
     assert (done.state, done.counts.read, done.notes) == (JobState.COMPLETED, 0, [])
     assert [hit.title for hit in project.search("moon")] == ["Tides"]
     assert [each.uuid for each in project.history("Note")] == before
+    assert [each.job_id for each in project.run()] == [None]
+
+
+def test_an_alias_is_made_again_of_an_index_that_is_served_as_it_is(tmp_path: Path) -> None:
+    """Rows are missing: that is told, but no reason to make the same job in each run."""
+    project = built(tmp_path)
+    (index,) = (tmp_path / "index").glob("Note__*.lance")
+    lance.dataset(str(index)).delete("true")
+    drop_alias(tmp_path)
+    (done,) = project.run()
+    assert "it is served as it is" in done.notes[0]
+    assert LanceTarget(str(tmp_path / "index")).served("Note") == index.stem
     assert [each.job_id for each in project.run()] == [None]
 
 

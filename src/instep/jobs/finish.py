@@ -10,7 +10,7 @@ from functools import partial
 from instep.domain.jobs import Job, JobPart, JobState, Phase, end_of_part
 from instep.domain.status import IndexState
 from instep.domain.texts import amount
-from instep.entities.aliases import aliases_of, late_aliases
+from instep.entities.aliases import aliases_of, late_aliases, lost_aliases
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, InstepError
 from instep.jobs.heartbeat import Heartbeat
@@ -131,6 +131,8 @@ def _end(
         if _moved(setup, part, ledger):
             _, part = _seal(setup, lease, context, heartbeat)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
+    elif not (part.fresh or left):
+        _serve_again(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
     ended = ledger.parts.finish(job_id, part, end, worker_id=worker_id, error=problem)
     tell_if_ended(job_id, ended, ledger)
@@ -218,6 +220,13 @@ def _serve(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
 
 def _serve_all(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
     for alias in late_aliases(setup, part.generation, part.physical, ledger):
+        setup.target.promote(alias, part.physical, part.epoch)
+
+
+def _serve_again(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
+    """Make aliases again that were dropped, of an index that is served as it is."""
+    checkpoint = ledger.checkpoints.get(part.ref, part.generation)
+    for alias in lost_aliases(setup, checkpoint, ledger) if checkpoint else ():
         setup.target.promote(alias, part.physical, part.epoch)
 
 

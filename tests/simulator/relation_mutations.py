@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from instep.domain.fold.step import Step
+from instep.entities import aliases
 from instep.jobs import finish, prerequisites, promote, want_scheduler
 from instep.planning import plan
 from instep.planning.upstream import Upstream, Waiting
@@ -76,8 +77,9 @@ def what_is_built_of_other_generations_is_swept(patch: Patch) -> None:
 
 @seeded_bug
 def each_build_is_served_whatever_generation_is_promoted(patch: Patch) -> None:
-    def aliases(setup: Any, part: Any, ledger: Any) -> list[str]:
-        own = setup.alias_of(part.generation)
+    def found(setup: Any, generation: str, ledger: Any) -> list[str]:
+        own = setup.alias_of(generation)
         return [*([own] if own else []), setup.alias]
 
-    patch.setattr(finish, "_aliases", aliases)
+    patch.setattr(finish, "aliases_of", found)
+    patch.setattr(aliases, "aliases_of", found)

@@ -41,7 +41,7 @@ def test_they_are_looked_for_again_after_a_pause(
 
     monkeypatch.setattr(InlineEngine, "run", counted)
     project.worker(watch=0.01, until_idle=True)
-    assert len(waves) == 3, "the build of all, and two tries"
+    assert 2 <= len(waves) <= 3, "the build of all, and two tries; or one, if the first took longer than its pause"
     waves.clear()
     unsteady.put({"d.md": b"# D\n\ndelta\n"})
     project.worker(watch=0.01, until_idle=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -126,15 +127,16 @@ def plan_entity(
             indexes or ledger.partitions.indexes,
         )
     )
-    if checkpoint is not None and kind is Kind.REFRESH and not options.repair:
-        found = replace(found, warnings=[*found.warnings, *_restored(setup, ledger, checkpoint, contacts)])
     if found.kind is not Kind.NOTHING:
         # Of a target that was away a moment ago, an answer would be waited for twice.
         outage = outage or demand_ownership(setup, ledger, generation)
         if outage is not None:
             found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
+        elif checkpoint is not None and kind is Kind.REFRESH and not options.repair:
+            found = replace(found, warnings=[*found.warnings, *_restored_lately(setup, ledger, checkpoint, contacts)])
     elif checkpoint is not None and not options.repair:
-        lost = _demand_newest(setup, ledger, checkpoint, contacts)
+        lost, told = _demand_newest(setup, ledger, checkpoint, contacts)
+        found = replace(found, warnings=[*found.warnings, *told])
         if lost and kind is Kind.REFRESH:
             found = _serving_again(setup, found, checkpoint, lost)
     check_limits([len(found.slices)])
@@ -160,14 +162,17 @@ def _said(outage: Outage) -> str:
     return f"{outage.where}: {outage.what}" if outage.where else outage.what
 
 
-def _restored(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
+def _restored_lately(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
     """Warn of an index that was put back to an older state, if its target was not asked lately."""
     if contacts.known(setup.ref, checkpoint.generation, checkpoint.physical, _names(setup, checkpoint)) is not None:
         return []
-    try:
-        told = restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id))
-    except (Away, Transient, Unknown):
-        return []
+    with suppress(Away, Transient, Unknown):
+        return _restored(setup, ledger, checkpoint)
+    return []
+
+
+def _restored(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> list[str]:
+    told = restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id))
     return [f"warning: {told}"] if told else []
 
 
@@ -175,31 +180,34 @@ def _names(setup: EntitySetup, checkpoint: Checkpoint) -> list[str]:
     return [name for name in (setup.alias, setup.alias_of(checkpoint.generation)) if name]
 
 
-def _demand_newest(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
+def _demand_newest(
+    setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts
+) -> tuple[list[str], list[str]]:
     """Check, where nothing is to be done, that the index is there, and that the target has seen nothing newer than this
     ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`. Returns aliases
-    that serve nothing any more.
+    that serve nothing any more, and warnings.
     """
     ref, generation, physical = setup.ref, checkpoint.generation, checkpoint.physical
     known = contacts.known(ref, generation, physical, _names(setup, checkpoint))
     outdated = known is None or (known and known > ledger.leases.last_epoch(ref))
     if not outdated:
-        return []
+        return [], []
     outage = demand_ownership(setup, ledger, generation)
-    is_gone, lost = False, list[str]()
+    is_gone, lost, told = False, list[str](), list[str]()
     try:
         is_gone = outage is None and not setup.target.exists(physical)
-        lost = lost_aliases(setup, checkpoint, ledger) if outage is None and not is_gone else []
+        if outage is None and not is_gone:
+            lost, told = lost_aliases(setup, checkpoint, ledger), _restored(setup, ledger, checkpoint)
     except (Away, Transient, Unknown) as error:
         outage = error
     if outage is not None:
         contacts.put_off(ref, physical)
-        return []
+        return [], []
     if is_gone:
         raise vanished(setup, physical, ledger)
     if not lost:
         contacts.note(ref, generation, physical, ledger.leases.last_epoch(ref))
-    return lost
+    return lost, told
 
 
 def _serving_again(setup: EntitySetup, found: Found, checkpoint: Checkpoint, lost: Sequence[str]) -> Found:

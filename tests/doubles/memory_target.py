@@ -304,7 +304,7 @@ class MemoryTarget(OwnedIndexes):
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name):
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@=-]{0,199}", name):
         raise UserError(f"{name!r} cannot name an index")
 
 

@@ -11,18 +11,22 @@ import instep
 from instep.domain.jobs import JobState
 
 
-@pytest.fixture
-def restored(tmp_path: Path) -> instep.Instep:
-    """An index of two documents, one of which has changed since the index was copied that is back now."""
-    root = tmp_path / "project"
+def declared(root: Path) -> instep.Instep:
     (root / "docs").mkdir(parents=True)
     (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
-    (root / "docs" / "b.md").write_text("# Winds\n\nThey blow.\n")
     (root / "instep.yaml").write_text(
         "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
         "entities:\n  Note: {source: {type: files, path: docs}}\n"
     )
-    project = instep.load(root)
+    return instep.load(root)
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> instep.Instep:
+    """An index of two documents, one of which has changed since the index was copied that is back now."""
+    root = tmp_path / "project"
+    project = declared(root)
+    (root / "docs" / "b.md").write_text("# Winds\n\nThey blow.\n")
     project.run()
     shutil.copytree(root / "index", tmp_path / "backup")
     (root / "docs" / "a.md").write_text("# Tides\n\nThe sun pulls the sea, too, and more weakly.\n")
@@ -63,13 +67,7 @@ def test_a_run_with_other_work_tells_it_before_its_epoch_hides_it(restored: inst
 def test_a_job_that_could_not_begin_is_no_restore(tmp_path: Path) -> None:
     """Epochs are given before a target sees them."""
     root = tmp_path
-    (root / "docs").mkdir()
-    (root / "docs" / "a.md").write_text("# Tides\n\nThe moon pulls the sea.\n")
-    (root / "instep.yaml").write_text(
-        "name: sea\nengine: inline\ntargets:\n  index: {type: lance, uri: index}\n"
-        "entities:\n  Note: {source: {type: files, path: docs}}\n"
-    )
-    project = instep.load(root)
+    project = declared(root)
     project.run()
     (root / "docs" / "a.md").unlink()
     (root / "docs" / "b.md").write_text("# Winds\n\nThey blow.\n")

@@ -58,13 +58,18 @@ def test_namespaces_that_are_built_again_together_are_built_once(shop: QuickShop
     assert {each.state_name for each in shop.run("Ticket").values()} == {"UP_TO_DATE"}
 
 
-def test_an_index_is_not_made_again_beside_a_refresh_that_lost_it(shop: QuickShop) -> None:
+def lose_in_refresh(shop: QuickShop) -> None:
+    """Drop the index while a namespace is being refreshed, whose process has ended."""
     shop.put("tickets", id=1, path="1/3/1/", title="changed")
     shop.save()
     fault = Fault(1, counts=lambda name: name == "target.commit")
     with pytest.raises(Crash):
         shop.run(str(_OTHER), setups=fault.target, around=fault.context)
     drop(shop, "Ticket__*.lance")
+
+
+def test_an_index_is_not_made_again_beside_a_refresh_that_lost_it(shop: QuickShop) -> None:
+    lose_in_refresh(shop)
     with pytest.raises(UserError, match=r"is gone, and job \w+ on Ticket@1/3 has not ended with it") as told:
         shop.run("Ticket@1/2")
     assert "instep run Ticket@1/3 --full-refresh" in str(told.value)
@@ -74,12 +79,7 @@ def test_an_index_is_not_made_again_beside_a_refresh_that_lost_it(shop: QuickSho
 
 
 def test_a_refresh_of_a_namespace_that_lost_its_index_is_a_build_in_the_next_run(shop: QuickShop) -> None:
-    shop.put("tickets", id=1, path="1/3/1/", title="changed")
-    shop.save()
-    fault = Fault(1, counts=lambda name: name == "target.commit")
-    with pytest.raises(Crash):
-        shop.run(str(_OTHER), setups=fault.target, around=fault.context)
-    drop(shop, "Ticket__*.lance")
+    lose_in_refresh(shop)
     found = shop.run(str(_OTHER))[str(_OTHER)]
     assert (found.plan.kind, found.state_name) == (Kind.REBUILD, "COMPLETED")
     shop.run("Ticket")

@@ -1,1 +1,1 @@
-"""Columns of Arrow: hashes, keys, percent-encoding, sets, types, values and words of whole columns at once."""
+"""Columns of Arrow: hashes, keys, order, percent-encoding, sets, types, values and words of whole columns at once."""

@@ -125,7 +125,7 @@ class ChangeColumns(Rows[DocumentChange]):
         action, identity, uri, *rest = values
         return DocumentChange(Action(action), identity or document_id(canonical_uri(uri)), uri, *rest)
 
-    def named(self) -> pa.Table:
+    def with_ids(self) -> pa.Table:
         """The columns, with each id in them."""
         from instep.document_state.identities import named
 
@@ -144,7 +144,7 @@ class ChangeColumns(Rows[DocumentChange]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table: Any = self.named()
+        table: Any = self.with_ids()
         these = pc.is_in(table["document_id"], value_set=pa.array(sorted(ids), table.schema.field("document_id").type))
         return ChangeColumns(table.filter(pc.invert(these)))
 
@@ -195,7 +195,7 @@ def stream_of(changes: Sequence[DocumentChange]) -> bytes:
     time may be larger.
     """
     assert isinstance(changes, ChangeColumns), "a plan in columns"
-    return stream_of_table(changes.named(), compression="lz4")
+    return stream_of_table(changes.with_ids(), compression="lz4")
 
 
 def of_stream(data: bytes) -> ChangeColumns:

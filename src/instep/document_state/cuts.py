@@ -89,7 +89,7 @@ def _order(changes: ChangeColumns) -> Places:
     """By bucket and id."""
     if changes.order is not None:
         return changes.order
-    keys: Any = changes.named().select(["bucket", "document_id"]).combine_chunks()
+    keys: Any = changes.with_ids().select(["bucket", "document_id"]).combine_chunks()
     order: Any = pc.sort_indices(keys, sort_keys=[("bucket", "ascending"), ("document_id", "ascending")])
     return np.asarray(order.to_numpy(), np.uint32)
 
@@ -147,7 +147,7 @@ class _InOrder:
             start, end = first, max(stop, first + _AT_ONCE)
             self._table = self._table.combine_chunks()
             places: Any = pa.array(self._order[start:end])
-            held = ChangeColumns(self._table.take(places)).named()
+            held = ChangeColumns(self._table.take(places)).with_ids()
             self._held = start, end, held
         return ChangeColumns(held.slice(first - start, stop - first))
 

@@ -168,7 +168,7 @@ class Comparison:
             retry_failures=self.retry_failures,
         )
         assert isinstance(found.changes, ChangeColumns), "compared in columns"
-        file = write_part(self.folder, found.changes.named()) or PartFile("", [])
+        file = write_part(self.folder, found.changes.with_ids()) or PartFile("", [])
         actions = found.changes.counts("action")
         row: dict[str, Any] = {"part": part.number, "listed": len(listed), "orphans": listed.orphans, **part.told}
         row |= {name: getattr(found, name) for name in SUMS} | {str(each): actions[str(each)] for each in Action}

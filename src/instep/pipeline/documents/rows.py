@@ -100,7 +100,7 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
     """The changes of a slice as one batch of `CHANGE_SCHEMA`."""
     changes = part.changes
     if isinstance(changes, ChangeColumns):
-        return _of_columns(part.slice_id, changes.named())
+        return _of_columns(part.slice_id, changes.with_ids())
     columns: list[Sequence[Any]] = [
         [part.slice_id] * len(changes),
         [str(change.action) for change in changes],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from instep.arrow.order import sorted_by_first
 from instep.document_state.columns import ListedColumns, listed_schema
 from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
@@ -158,28 +159,6 @@ def _listed(rows: pa.Table, versions: Any, flaws: Any) -> ListedColumns:
     return ListedColumns(pa.Table.from_arrays([rows["uri"], rows["size"], versions, flaws], schema=listed_schema()))
 
 
-def _sorted(rows: MutableSequence[pa.Table]) -> pa.Table:
-    """By URI. The table is taken out of the list, since it may be large, and its columns are copied one after the
-    other. Arrow keeps what was freed, while columns are made one from another; it is asked not to.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    pool = pa.default_memory_pool()
-    pool.release_unused()
-    table = rows.pop()
-    schema, columns = table.schema, list(table.columns)
-    del table
-    for at, name in enumerate(schema.names):
-        columns[at] = pa.Table.from_arrays([columns[at]], [name]).combine_chunks()[name]
-        pool.release_unused()
-    order: Any = pc.sort_indices(columns[0])
-    for at in range(len(columns)):
-        columns[at] = columns[at].take(order)
-        pool.release_unused()
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
 def _told(documents: Iterable[SourceDocument]) -> tuple[Any, Any]:
     """The URIs of documents, and what the listing says is wrong with them: in columns, a few at a time."""
     import pyarrow as pa
@@ -265,7 +244,7 @@ class RowDocuments:
                     progress(rows)
         listed = [pa.Table.from_batches(found, named_schema())]
         found.clear()
-        documents = self.documents(_sorted(listed))
+        documents = self.documents(sorted_by_first(listed))
         return Listing(documents, [], orphans=documents.orphans)
 
     @property
@@ -293,7 +272,7 @@ class RowDocuments:
         last = last_changes(rows["uri"].combine_chunks(), order)
         there = is_there(order)
         gone: Any = pc.unique(rows["uri"].filter(pc.and_(last, pc.invert(there))))
-        documents = self.documents(_sorted([rows.filter(pc.and_(last, there))])).table
+        documents = self.documents(sorted_by_first([rows.filter(pc.and_(last, there))])).table
         locators = pc.if_else(pc.equal(documents["locator"], pa.scalar("")), between.locator, documents["locator"])
         at = documents.schema.get_field_index("locator")
         listed = ListedColumns(documents.set_column(at, documents.schema.field(at), locators))

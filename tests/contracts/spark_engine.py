@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from instep.errors import Transient, UserError
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.engine.session import LazySpark
 from instep.pipeline.engine.spark_engine import SparkEngine
-from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
+from tests.contracts.engine import EngineContract, RowFiles, Upkeep, a_wave, written
 from tests.contracts.table_waves import TableWavesContract
 
 
@@ -128,6 +129,10 @@ class SparkEngineContract(EngineContract, TableWavesContract):
                 engine.run(a_wave(), RowFiles(tmp_path, fail={"d7": Transient("the far end is down")}))
         assert spark.get() is session
         assert session.range(3).count() == 3
+
+    def test_upkeep_that_takes_much_memory_is_done_by_another_process(self, engine: Engine, tmp_path: Path) -> None:
+        assert engine.once(Upkeep(tmp_path), apart=True) > 0
+        assert (tmp_path / "upkeep").read_text().split() != [str(os.getpid())]
 
     def test_each_bucket_is_one_task(self, engine: Engine, tmp_path: Path) -> None:
         assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4

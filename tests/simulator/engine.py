@@ -55,7 +55,7 @@ class SimEngine:
         self._random = random
         self._speed = speed
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         work()
         return 0.0
 

@@ -234,7 +234,7 @@ class _Engine:
         self._process = process
         self._speed = speed
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         work()
         return 0.0
 

@@ -36,6 +36,7 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import Engine
 from instep.pipeline.outcomes import decode_outcome, encode_outcome
 from instep.planning.context import Context
+from instep.targets.document_target import Heavy
 from instep.telemetry import traces
 from instep.telemetry.context import context_fields
 
@@ -140,7 +141,9 @@ class WaveRunner:
     def once(self, work: Callable[[], None]) -> None:
         """Do a piece of upkeep of the index, where waves are run."""
         self._early_upkeep.end()
-        self.task_cpu += self._engine.once(work)
+        target = self._setup.target
+        apart = isinstance(target, Heavy) and target.heavy(self._part.physical)
+        self.task_cpu += self._engine.once(work, apart=apart)
 
     def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started, self._odd = self._clock.monotonic(), False

@@ -361,6 +361,14 @@ class Narrow(Protocol):
         """Raises `UserError` if it takes none of this length."""
 
 
+@runtime_checkable
+class Heavy(Protocol):
+    """A target whose indexes are built in the memory of the process that looks after them."""
+
+    def heavy(self, physical: str) -> bool:
+        """Whether this takes so much of it that a process which goes on had better leave it to another."""
+
+
 class DocumentTarget(IndexTarget, Protocol):
     """An index of chunks: what a target for documents has to do."""
 

@@ -198,7 +198,7 @@ class ArrowEngine:
 
     name = "spark"
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         work()
         return 0.0
 

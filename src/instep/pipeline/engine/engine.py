@@ -151,9 +151,10 @@ class Engine(Protocol):
         in a thread of its own.
         """
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         """Do something that takes one process, such as the upkeep of an index: in a task where tasks run on other
-        machines, or else here. `work` is picklable. Returns the seconds of CPU of the task, 0 here.
+        machines, or else here. `apart`: in a task wherever tasks are other processes, since it takes much memory.
+        `work` is picklable. Returns the seconds of CPU of the task, 0 here.
         """
 
     def close(self) -> None: ...

@@ -75,7 +75,7 @@ class InlineEngine:
     def ready(self) -> None:
         """Do nothing: the engine is always ready."""
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         """See the port."""
         work()
         return 0.0

@@ -83,10 +83,10 @@ class SparkEngine:
                 raise
             raise found from error
 
-    def once(self, work: Callable[[], None]) -> float:
+    def once(self, work: Callable[[], None], *, apart: bool = False) -> float:
         """See the port. The driver of a cluster is what more executors cannot make faster."""
         session = self._spark.get()
-        if sparkapi.is_on_this_machine(session):
+        if sparkapi.is_on_this_machine(session) and not apart:
             work()
             return 0.0
         from instep.pipeline.engine.tasks import CPU_SCHEMA, ddl, once_task

@@ -172,6 +172,12 @@ class LanceTarget(OwnedIndexes):
         self.demand(physical)
         upkeep.maintain(self._place, physical, full=full, keep_seconds=self.keep_seconds)
 
+    def heavy(self, physical: str) -> bool:
+        """See `document_target.Heavy`."""
+        from instep.targets.lance import upkeep
+
+        return upkeep.heavy(self._place, physical)
+
     def refinable(self, physical: str) -> bool:
         from instep.targets.lance import upkeep
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ class Shelf:
         return truth.difference(Counter(("", text) for text in self.documents.values()), have)
 
 
+#: In a request for the listing of the folder `d1`.
+_D1 = "%2Fd1%2F"
+
+
 @pytest.fixture(autouse=True)
 def _on_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is planned on Spark, its changes are cut there, and what is recorded is kept for that."""
@@ -132,14 +137,27 @@ def test_files_are_followed_with_plans_that_spark_makes(tmp_path: Path, monkeypa
     assert "planning" not in {each.name for each in (tmp_path / ".instep").iterdir()}
 
 
-def test_a_folder_that_tasks_cannot_list_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Between S3 and its clients, which ask once."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     proxy = Proxy(running_s3().port)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def shelf(proxy: Proxy, tmp_path: Path) -> Shelf:
+    """Its documents are indexed. It is asked by way of the proxy, which can break the listing of one of its folders."""
     shelf = filled(Shelf(tmp_path, port=proxy.port))
     shelf.run()
+    return shelf
+
+
+def test_a_folder_that_tasks_cannot_list_deletes_nothing(proxy: Proxy, shelf: Shelf) -> None:
     shelf.remove("top", "d1/1")
     shelf.put(d2__2="said again")
-    proxy.breaks = "%2Fd1%2F"
+    proxy.breaks = _D1
     result = shelf.run()
     assert result.counts.deleted == 0
     assert result.counts.written == 1
@@ -147,44 +165,31 @@ def test_a_folder_that_tasks_cannot_list_deletes_nothing(tmp_path: Path, monkeyp
     proxy.breaks = None
     assert shelf.run().counts.deleted == 2
     assert shelf.wrong() == ""
-    proxy.close()
 
 
 def test_a_build_of_a_listing_that_was_not_whole_is_refused_though_the_next_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build lists, and then what it would leave out is told by another listing."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    proxy = Proxy(running_s3().port)
-    shelf = filled(Shelf(tmp_path, port=proxy.port))
-    shelf.run()
     left_out = changes._Seen.left_out
 
     def whole(*asked: Any, **options: Any) -> Any:
         proxy.breaks = None
         found = left_out(*asked, **options)
-        proxy.breaks = "%2Fd1%2F"
+        proxy.breaks = _D1
         return found
 
     monkeypatch.setattr(changes._Seen, "left_out", whole)
-    proxy.breaks = "%2Fd1%2F"
+    proxy.breaks = _D1
     with pytest.raises(UserError, match="a build would leave out what could not be listed"):
         shelf.run(full_refresh=True)
     assert shelf.wrong() == ""
-    proxy.close()
 
 
-def test_a_build_that_may_leave_out_what_could_not_be_listed_counts_it_as_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_may_leave_out_what_could_not_be_listed_counts_it_as_lost(proxy: Proxy, shelf: Shelf) -> None:
     """As many as where this process lists."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    proxy = Proxy(running_s3().port)
-    shelf = filled(Shelf(tmp_path, port=proxy.port))
-    shelf.run()
-    proxy.breaks = "%2Fd1%2F"
+    proxy.breaks = _D1
     built = shelf.run(full_refresh=True, allow_deletes=True)
     unseen = [each for each in shelf.documents if each.startswith("d1/")]
     assert built.plan.found.compared is not None
     assert built.plan.found.lost.units == len(unseen) == 8
-    proxy.close()

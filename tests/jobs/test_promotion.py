@@ -8,8 +8,9 @@ import pytest
 
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobState
-from instep.errors import UserError
+from instep.errors import Conflict, UserError
 from tests.jobs.quiet import REF, Quiet, built
+from tests.simulator.simulation import MINUTE
 
 #: Where the job is when what it needs turns out not to be had: the call, of which store, and whether just before it.
 MOMENTS = [
@@ -158,3 +159,43 @@ def test_a_job_that_is_stopped_at_the_last_moment_is_resumed() -> None:
     assert world.served == world.current.uuid
     assert len(world.parts()) == 2
     world.sound()
+
+
+def always_in_the_way(world: Quiet) -> list[float]:
+    """Another program moves the alias before each try. Returns when the tries were."""
+    tries = list[float]()
+
+    def lose() -> None:
+        tries.append(world.now)
+        raise Conflict("alias 'Document': epoch 7 serves another index")
+
+    world.before(world.target, "promote", lose, times=1000)
+    return tries
+
+
+def test_a_run_that_never_wins_the_alias_ends_with_the_reason_after_some_tries() -> None:
+    world = built()
+    served = world.served
+    world.taint()
+    real = world.target.promote
+    tries = always_in_the_way(world)
+    with pytest.raises(UserError, match="others change the same thing: alias 'Document': epoch 7 serves another index"):
+        world.run_once()
+    assert 5 < len(tries) < 12
+    assert tries[-1] - tries[0] < 2 * MINUTE
+    world.target.promote = real  # type: ignore[method-assign]  # as it was
+    assert world.served == served
+    world.run_once()
+    assert world.served == world.current.uuid != served
+    assert len(world.parts()) == 2, "it was not built again"
+    world.sound()
+
+
+def test_a_worker_that_never_wins_the_alias_stops_the_part_with_the_reason() -> None:
+    world = built()
+    world.taint()
+    world.want("w")
+    tries = always_in_the_way(world)
+    world.work()
+    assert len(tries) < 40
+    assert "others change the same thing" in (world.parts()[-1].error or "")

@@ -11,7 +11,7 @@ from instep.domain.texts import cleaned
 from instep.errors import Away, Conflict, Transient, Unknown, UserError
 from instep.jobs.heartbeat import Kind
 from instep.jobs.membership import Membership
-from instep.jobs.retry import MEND, RESUMES, Circuits, Outage
+from instep.jobs.retry import MEND, OUTAGE_SECONDS, RESUMES, Circuit, Circuits, Outage
 from instep.jobs.want_scheduler import fail_wants_of
 from instep.planning.context import Context
 from instep.planning.upstream import PartKey, Setups
@@ -31,8 +31,35 @@ class PartStops:
         self._membership = membership
         self._circuits = circuits
         self._reported: dict[PartitionRef, str] = {}
+        #: Parts whose last step lost a race.
+        self._races: dict[PartKey, Circuit] = {}
         #: Errors of partitions that a run could not work on.
         self.problems: dict[PartitionRef, UserError] = {}
+
+    def pauses(self, key: PartKey) -> bool:
+        """Whether the part has lost so many races that it waits before its next try."""
+        return key in self._races and self._races[key].wait() > 0
+
+    def race_lost(self, each: OpenPart, error: Conflict) -> None:
+        """A race is over at the next look. One that is lost again and again, for longer than an outage may last, is no
+        race: the part is left then, with the reason.
+        """
+        lost = self._races.setdefault(each.key, Circuit(self._context.clock))
+        lost.failed()
+        if lost.down_for() > OUTAGE_SECONDS:
+            self.race_over(each.key)
+            problem = f"{each.part.ref} cannot go on, for others change the same thing: {error}"
+            self.leave(each, UserError(problem, hint=MEND))
+
+    def race_over(self, key: PartKey) -> None:
+        self._races.pop(key, None)
+
+    def leave(self, each: OpenPart, error: UserError) -> None:
+        """Leave the part as this kind of process does: to the next run, or to other workers."""
+        if self._kind == "run":
+            self.give_up(each.key, error)
+        else:
+            self.set_aside(each, error)
 
     def going_on(self, found: Sequence[OpenPart], wanted: Collection[PartKey] = ()) -> list[OpenPart]:
         """Leave out the parts that have stopped by themselves; a run gives up its own."""

@@ -22,6 +22,9 @@ MEND = "Mend the cause and run again: finished slices are not redone."
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 10.0
 
+#: Seconds for which one step is retried while the target or the embedder is down.
+OUTAGE_SECONDS = 30.0
+
 
 class Outage(Transient):
     """The target or the embedder was down for longer than a wave is retried. The slices were given back."""

@@ -28,7 +28,7 @@ from instep.jobs.batching import Batching
 from instep.jobs.budget import BATCH_HELD, HELD, Budget, Held
 from instep.jobs.early_upkeep import EarlyUpkeep
 from instep.jobs.heartbeat import Heartbeat
-from instep.jobs.retry import MEND, Circuit, Outage, backoff
+from instep.jobs.retry import MEND, OUTAGE_SECONDS, Circuit, Outage, backoff
 from instep.jobs.slice_claims import SliceClaims, facts, without_giants
 from instep.jobs.wave_progress import AttemptProgress, WaveProgress
 from instep.ledger.leases import Lease
@@ -40,8 +40,6 @@ from instep.targets.document_target import Heavy
 from instep.telemetry import traces
 from instep.telemetry.context import context_fields
 
-#: Seconds for which one wave is retried while the target or the embedder is down.
-OUTAGE_SECONDS = 30.0
 #: Retries of one wave because another writer changed rows at the same time.
 CONFLICTS = 5
 #: Failed waves in a row after which the part stops instead of trying every slice.

@@ -20,11 +20,11 @@ from instep.jobs.membership import Membership, PartContext, Report
 from instep.jobs.part_stops import PartStops
 from instep.jobs.recovery import fail_orphans, recover, release_dead_processes
 from instep.jobs.refining import Refining
-from instep.jobs.retry import RESUMES, Circuits, Outage, backoff
+from instep.jobs.retry import OUTAGE_SECONDS, RESUMES, Circuits, Outage, backoff
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.stalled_workers import StalledWorkers
 from instep.jobs.stopping import Stopping
-from instep.jobs.wave import OUTAGE_SECONDS, WaveRunner
+from instep.jobs.wave import WaveRunner
 from instep.ledger.job_log import SPARK
 from instep.ledger.plans import PlanLost
 from instep.pipeline.engine.choice import EngineChoice
@@ -224,13 +224,18 @@ class Worker:
 
     def _serve(self, each: OpenPart) -> bool:
         key = each.key
+        if self._stops.pauses(key):
+            return False
         try:
             with context_fields(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
                 done = self._advance(each)
         except Fenced as error:
             self._fenced(each, error)
             return True
-        except (Conflict, Unknown, Transient) as error:
+        except Conflict as error:
+            self._stops.race_lost(each, error)
+            return False
+        except (Unknown, Transient) as error:
             if isinstance(error, Unknown):
                 self.membership.doubt(key)
             if isinstance(error, Outage):
@@ -246,6 +251,7 @@ class Worker:
             else:
                 self._stops.set_aside(each, error)
             return False
+        self._stops.race_over(key)
         if done:
             self._fenced_in_a_row = 0
         return done
@@ -403,10 +409,7 @@ class Worker:
                 hint="Nothing is lost: the other one continues; see `instep workers`. If there is none, the target is "
                 "newer than the ledger (was that replaced?): move the target's folder away and rebuild.",
             )
-            if self._kind == "run":
-                self._stops.give_up(key, problem)
-            else:
-                self._stops.set_aside(each, problem)
+            self._stops.leave(each, problem)
 
     def registered_again(self) -> bool:
         """Ask the ledger whether others declared this worker dead; if so, register again under a new id."""

@@ -230,6 +230,21 @@ def test_slashes_that_follow_each_other_are_of_the_key(monkeypatch: pytest.Monke
     assert [*looked.documents] == [*listed]
 
 
+def test_a_root_whose_key_begins_with_a_slash_is_not_taken_for_the_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.sources.url_files.is_s3", lambda fs: True)
+    store = Slashes()
+    store.objects = {"/docs/a.md": "one", "docs/b.md": "another root"}
+    files = FilesSource(("s3://bucket//docs",))
+    (root,) = files._urls()
+    root._opened = store, "bucket//docs"
+    (listed,) = files.list().documents
+    assert listed.uri == "s3://bucket//docs/a.md"
+    assert files.read(listed.uri, max_bytes=10).data == b"one"
+    told: list[str] = []
+    assert [each.uri for part in files.portions(100) for each in files.portion(part, told.append)] == [listed.uri]
+    assert told == []
+
+
 @pytest.mark.parametrize("refused", [None, PermissionError(13, "denied"), OSError(5, "broken")])
 def test_an_object_does_not_hide_the_folder_with_its_name(
     refused: OSError | None, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ def is_s3(fs: Any) -> bool:
 def prefix_of(fs: Any, folder: str) -> tuple[str, str]:
     """The bucket of a folder, and the prefix of what is in it."""
     bucket, key, _ = fs.split_path(folder)
-    return bucket, f"{key.lstrip('/')}/" if key else ""
+    return bucket, f"{key.rstrip('/')}/" if key else ""
 
 
 def pages(fs: Any, bucket: str, prefix: str, shallow: bool = False) -> Iterator[Page]:

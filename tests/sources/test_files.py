@@ -235,6 +235,26 @@ class TestNamesInTheProject:
         assert list(FilesSource(("docs",), project=str(project)).names("https://host/a.md")) == []
 
 
+def test_one_of_several_folders_that_is_empty_is_a_problem_where_something_was_found_in_it(tmp_path: Path) -> None:
+    put(tmp_path / "docs/a.md", "a")
+    put(tmp_path / "volume/b.md", "b")
+    put(tmp_path / "volume/deep/c.md", "c")
+    source = FilesSource(("docs", "volume/"), ("*.md",), project=str(tmp_path))
+    before = [each.uri for each in source.list().documents]
+    (tmp_path / "volume").rename(tmp_path / "unmounted")
+    (tmp_path / "volume").mkdir()
+    after = source.list()
+    assert [each.uri for each in after.documents] == ["project:///docs/a.md"]
+    (problem,) = after.seen_from(before).problems
+    assert problem.startswith(f"{tmp_path}/volume: an empty folder, and 2 documents were found there; mount what")
+    assert after.seen_from(before[:1]).complete, "it may have been empty always"
+    put(tmp_path / "volume/.keep", "")
+    assert source.list().seen_from(before).complete, "it is meant to be empty"
+    (tmp_path / "volume/.keep").unlink()
+    (tmp_path / "docs/a.md").unlink()
+    assert source.list().seen_from(before).complete, "the delete guard asks about an empty source"
+
+
 class TestLinks:
     def test_links_are_followed_and_each_folder_is_listed_once(self, tmp_path: Path) -> None:
         put(tmp_path / "root/a.md", "a")

@@ -29,6 +29,10 @@ _AT_ONCE: Final = 16
 _LOCAL = "file://"
 _PROJECT = "project://"
 
+_MOUNT: Final = (
+    "mount what belongs there, or take it out of `path` (a file that no `include` takes says that it is to be empty)"
+)
+
 _NOT_SEEN: Final = (
     "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
 )
@@ -70,12 +74,23 @@ class FilesSource:
             documents.append(found)
             if progress and len(documents) % _PROGRESS_EVERY == 0:
                 progress(len(documents))
+        if documents:  # Of a source without any the delete guard asks.
+            nowhere |= self._empty_roots()
         documents.sort(key=itemgetter(0))
         documents = [each for place, each in enumerate(documents) if not place or each[0] != documents[place - 1][0]]
         listed = self._named_once(documents)
         if progress:
             progress(len(listed))
         return Listing(listed, problems, nowhere=nowhere)
+
+    def _empty_roots(self) -> Iterator[tuple[str, Unseen]]:
+        """Local roots in which nothing is at all, as where a volume is not mounted."""
+        for root in self.roots:
+            if is_url(root):
+                continue
+            path, name = self._place(root)
+            if local_files.is_empty_folder(path):
+                yield f"{name.rstrip('/')}/", Unseen(f"{local_files.shown(path)}: an empty folder", _MOUNT)
 
     def one_by_one(self) -> Iterator[SourceDocument]:
         """Everything that can be listed, as it is found: one is held. A file under two roots comes twice."""

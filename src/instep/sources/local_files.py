@@ -121,6 +121,15 @@ def _status(
     return status if of(status.st_mode) else None
 
 
+def is_empty_folder(path: bytes) -> bool:
+    """Whether nothing is in it. What cannot be listed is not taken for that."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+
+
 def is_below(path: bytes, folder: bytes) -> bool:
     """Whether a path is in a folder, by its name."""
     return path.startswith(folder.rstrip(b"/") + b"/")

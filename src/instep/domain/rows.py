@@ -4,7 +4,7 @@ A window is (floor, target], in microseconds since 1970. Which one a run has:
 
 | before | window |
 | --- | --- |
-| nothing | (nothing, target]: everything that is not deleted |
+| nothing | (nothing, target]: everything that is not deleted; of several files, all |
 | a run that has ended | above the greatest watermark that it saw, or lower: see `domain.seen` |
 | a run that has not ended | its own window, whatever is requested now: its slices have it |
 
@@ -49,12 +49,14 @@ LAST_MOMENT: Final = 253_402_300_799_999_999
 @dataclass(frozen=True, slots=True)
 class Window:
     """Watermarks above `floor` and up to `target`; without a floor, all up to `target`. `unmarked`: rows without a
-    watermark are in it, too; in a first window they always are.
+    watermark are in it, too; in a first window they always are. `versions`: in a first one there may be older versions
+    of a row that is deleted, which that has to outlive.
     """
 
     floor: int | None
     target: int
     unmarked: bool = False
+    versions: bool = False
 
     def __post_init__(self) -> None:
         if self.floor is not None and self.floor >= self.target:
@@ -62,8 +64,13 @@ class Window:
 
     @property
     def first(self) -> bool:
-        """The window of a first run: deleted rows are not read, there is nothing to delete yet."""
+        """The window of a first run: there is nothing to delete yet."""
         return self.floor is None
+
+    @property
+    def undeleted(self) -> bool:
+        """Whether deleted rows are not read."""
+        return self.first and not self.versions
 
     @property
     def everything(self) -> bool:
@@ -220,12 +227,13 @@ def _repair_of(wanted: Sequence[Any], gone: Sequence[Any]) -> Repair:
     )
 
 
-def _window_of(floor: int | None, target: int, unmarked: int = 0) -> Window:
-    return Window(floor, target, bool(unmarked))
+def _window_of(floor: int | None, target: int, unmarked: int = 0, versions: int = 0) -> Window:
+    return Window(floor, target, bool(unmarked), bool(versions))
 
 
 def _window(window: Window) -> list[int | None]:
-    return [window.floor, window.target, *([1] if window.unmarked else [])]
+    marks = [int(window.unmarked), int(window.versions)] if window.versions else [1] if window.unmarked else []
+    return [window.floor, window.target, *marks]
 
 
 def _steps(keys: Sequence[QueueKey]) -> list[QueueKey]:

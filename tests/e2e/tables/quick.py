@@ -180,7 +180,7 @@ def _holds(rows: RowColumns, selection: Selection, row: Mapping[str, Any]) -> bo
         return True
     if not selection.window.holds(_micros(row[rows.watermark])):
         return False
-    return not (selection.window.first and rows.deleted and row[rows.deleted])
+    return not (selection.window.undeleted and rows.deleted and row[rows.deleted])
 
 
 def _micros(at: datetime | None) -> int | None:

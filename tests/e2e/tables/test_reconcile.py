@@ -6,6 +6,8 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.jobs import JobState
@@ -78,6 +80,16 @@ def test_what_is_gone_missing_and_behind_is_told_apart(quick: QuickShop) -> None
     assert [each.key for each in found.deleted] == [key_of(3), key_of(4)]
     assert quick.run("Person")["Person"].counts.read == 1
     assert compared(quick, "Person").counts == {"missing": 1, "gone": 2, "behind": 0, "ahead": 0}
+
+
+def test_a_row_that_a_later_file_deletes_is_not_missing(quick: QuickShop) -> None:
+    quick.by_files = True
+    quick.run("Person")
+    folder = quick.root / "people"
+    rows = [{"id": 3, "name": "gone", "at": quick.now, "gone": True}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(folder / "0.parquet")), folder / "gone.parquet")
+    quick.run("Person")
+    assert not compared(quick, "Person").differs
 
 
 def test_a_namespace_is_compared_by_itself(quick: QuickShop) -> None:

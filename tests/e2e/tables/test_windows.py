@@ -420,6 +420,21 @@ def test_what_a_new_file_has_is_read_whatever_it_says(shop: QuickShop) -> None:
     assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
 
 
+def test_a_row_that_a_later_file_deletes_stays_deleted_when_all_files_are_read(shop: QuickShop) -> None:
+    shop.by_files = True
+    shop.run("Person")
+    folder = shop.root / "people"
+    row = {"id": 3, "name": "gone", "at": shop.now, "gone": True}
+    pq.write_table(pa.Table.from_pylist([row], schema=pq.read_schema(folder / "0.parquet")), folder / "gone.parquet")
+    shop.put("people", id=3, gone=True)
+    assert shop.run("Person")["Person"].counts.deleted == 1
+    assert shop.wrong("Person") == {}
+    result = shop.run("Person", full_refresh=True)["Person"]
+    assert result.state is JobState.COMPLETED
+    assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
 def test_a_refresh_of_new_files_that_is_interrupted_reads_these_and_those_that_came_since(shop: QuickShop) -> None:
     shop.by_files = True
     shop.run("Person")

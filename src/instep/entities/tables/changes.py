@@ -226,7 +226,9 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     # Before anything is read: what comes in between is read once more.
     seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
     whole_files = seen is not None and seen.files is not None
-    window = Window(None, LAST_MOMENT if whole_files else asked * MICROS) if windows else None
+    # What is deleted by one file may be in another one.
+    several = setup.rows.deleted is not None and seen is not None and len(seen.files.numbers if seen.files else ()) > 1
+    window = Window(None, LAST_MOMENT if whole_files else asked * MICROS, versions=several) if windows else None
     versions = None
     if isinstance(setup.source, LakeTable):
         versions, seen = first_version(setup.source)

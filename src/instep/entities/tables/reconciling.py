@@ -7,7 +7,7 @@ and whatever an index has lost. No other columns are read (`pipeline.tables.key_
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -97,6 +97,8 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     demand_rest(setup, ledger, checkpoint)
     reader = _reader(setup)
     source, target = _source(setup, reader), _target(setup, checkpoint.physical, reader)
+    # One file may have a row that another one says is deleted.
+    all_rows = _source(setup, replace(reader, deleted=None)) if reader.deleted and setup.source.files() else None
     # The index first: what comes into it in between is in the source, too.
     stored = target.sums()
     there = source.sums()
@@ -107,7 +109,7 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
             f"{setup.ref}: so much differs that {number:,} rows would have to be compared one by one",
             hint="Bring it up to date first: instep run. If it differs as much then: instep run --full-refresh",
         )
-    found = _compared(source, target, frozenset(ranges))
+    found = _compared(source, target, all_rows, frozenset(ranges))
     demand_rest(setup, ledger, checkpoint)
     failing = set(ledger.failures.versions(setup.ref, generation))
     texts = {name: _texts(rows) for name, rows in found._asdict().items()}
@@ -133,11 +135,12 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     )
 
 
-def _compared(source: Side, target: Side, ranges: frozenset[int]) -> Compared:
-    from instep.pipeline.tables.key_comparison import compare_rows
+def _compared(source: Side, target: Side, all_rows: Side | None, ranges: frozenset[int]) -> Compared:
+    from instep.pipeline.tables.key_comparison import compare_rows, not_deleted_since
 
     theirs = target.rows(ranges)
-    return compare_rows(source.rows(ranges), theirs)
+    ours = source.rows(ranges)
+    return compare_rows(ours if all_rows is None else not_deleted_since(ours, all_rows.rows(ranges)), theirs)
 
 
 def _reader(setup: TableAdapters) -> KeyReader:

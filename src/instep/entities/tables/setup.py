@@ -150,7 +150,7 @@ class TableSetup(TableAdapters):
             failing=frozenset(
                 id_of(part.ref.entity, uri) for uri in ledger.failures.versions(part.ref, part.generation)
             ),
-            first=self.staged(part),
+            first=self.staged(part) and not (first.window and first.window.versions),
             keys=None if keys is None else tuple(keys),
             scope=self.ref.scope,
             others=selection.others,

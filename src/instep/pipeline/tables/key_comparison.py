@@ -139,6 +139,15 @@ def compare_rows(source: pa.Table, target: pa.Table) -> Compared:
     )
 
 
+def not_deleted_since(rows: pa.Table, all_rows: pa.Table) -> pa.Table:
+    """The rows without those that are deleted by a later version: `all_rows` have the deleted ones as well."""
+    found, numbers = _latest(rows)
+    latest, there = _latest(all_rows)
+    last: Any = latest.column(VERSION).to_numpy()
+    own: Any = found.column(VERSION).to_numpy()
+    return found.filter(pa.array(own >= last[np.searchsorted(there, numbers)]))
+
+
 def _latest(rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """In the order of their numbers, one of each key."""
     rows = rows.combine_chunks()

@@ -103,7 +103,7 @@ def in_window(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[
 
 
 def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    if selection.window is None or not selection.window.first or not rows.deleted:
+    if selection.window is None or not selection.window.undeleted or not rows.deleted:
         return []
     return [dialect.flag_unset(rows.deleted)]
 

@@ -172,7 +172,7 @@ def _selected(batch: pa.Table, rows: RowColumns, selection: Selection) -> pa.Tab
         if selection.window.floor is not None:
             later: Any = pc.greater(marks, pa.scalar(selection.window.floor))
             kept &= _true(pc.fill_null(later, selection.window.unmarked))
-    if selection.window is not None and selection.window.first and rows.deleted:
+    if selection.window is not None and selection.window.undeleted and rows.deleted:
         kept &= ~_true(batch.column(rows.deleted).cast(pa.bool_()))
     return batch if kept.all() else batch.filter(pa.array(kept))
 

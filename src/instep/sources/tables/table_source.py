@@ -137,7 +137,8 @@ def demand(names: Iterable[str], there: Sequence[str], where: str, *, after: str
         close = get_close_matches(name.lower(), [each.lower() for each in there], 1)
         meant = next((each for each in there if close and each.lower() == close[0]), None)
         hint = f"Did you mean {meant!r}? " if meant else ""
-        shown = ", ".join(map(repr, there[:_SHOWN])) + (", …" if len(there) > _SHOWN else "")
+        each_once = [*dict.fromkeys(there)]
+        shown = ", ".join(map(repr, each_once[:_SHOWN])) + (", …" if len(each_once) > _SHOWN else "")
         lost = f" after {after}" if after else ""
         raise UserError(f"there is no column {name!r}{lost}", where=where, hint=f"{hint}Its columns: {shown}.")
 

@@ -176,12 +176,17 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbe
     """Get a new epoch for the last steps. From here on the target rejects workers that still run a slice of this part
     (one given up as FAILED, for example), and the ledger rejects an earlier finisher.
     """
+    sealed, part = _adopt(lease, context, heartbeat)
+    setup.target.fence(part.physical, part.epoch)
+    return sealed, part
+
+
+def _adopt(lease: Lease, context: Context, heartbeat: Heartbeat) -> tuple[Lease, JobPart]:
+    """Get a new epoch in the ledger alone."""
     since = context.clock.monotonic()
     sealed = context.ledger.leases.transfer(lease, lease.job_id)
     heartbeat.keep(sealed, since=since)
-    part = context.ledger.parts.adopt(sealed)
-    setup.target.fence(part.physical, part.epoch)
-    return sealed, part
+    return sealed, context.ledger.parts.adopt(sealed)
 
 
 def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
@@ -275,10 +280,12 @@ def fail_without_upstream(
 def abandon(
     setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, why: str
 ) -> None:
-    """End a part with open slices that this worker has begun and no worker can continue: its plan is lost, for example.
-    The rest is planned again.
+    """End a part that this worker has begun and no worker can continue: its plan or its index is lost, for example. The
+    rest is planned again.
     """
-    _, part = _seal(setup, lease, context, heartbeat)
+    _, part = _adopt(lease, context, heartbeat)
+    if setup.target.exists(part.physical):
+        setup.target.fence(part.physical, part.epoch)
     give_up(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, why=why)
 
 

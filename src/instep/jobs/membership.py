@@ -32,7 +32,8 @@ class PartContext:
     needed.
 
     `fenced`: the target has seen the part's epoch, in the version that is its base. `sound`: see
-    `EntitySetup.as_recorded`. `traceparent` is the job's span.
+    `EntitySetup.as_recorded`. `traceparent` is the job's span. `lost`: the index of a build, or a table of it, is gone
+    with what finished slices have written, so no worker can continue it.
     """
 
     setup: EntitySetup
@@ -43,6 +44,7 @@ class PartContext:
     ready: bool = False
     runner: WaveRunner | None = None
     traceparent: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +122,20 @@ class Membership:
         """
         self._jobs.add(lease.job_id)
         setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
-        if part.fresh:
+        lost = part.fresh and self._is_lost(setup, part, lease.job_id)
+        if part.fresh and not lost:
             make_index(setup, part.physical, self._context)
         trace = trace_of(lease.job_id, self._context.ledger)
         key = lease.job_id, part.ref
-        self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)
+        self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace, lost=lost)
         # The live refresh outlives the part's context, which is replaced under another epoch.
         known = {each: found for each, found in self._live_refresh.items() if each in self._part_contexts}
         made = LiveRefresh(setup, self._context, lease.job_id, self.heartbeat, part.epoch if leads else None)
         self._live_refresh = {key: made} | known
+
+    def _is_lost(self, setup: EntitySetup, part: JobPart, job_id: str) -> bool:
+        job = self._context.ledger.jobs.get(job_id)
+        return job is not None and job.part(part.ref).counts.read > 0 and not setup.target.exists(part.physical)
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job of other workers. False if its lease was lost."""

@@ -264,6 +264,9 @@ class Worker:
             self.membership.acknowledge(each.job_id)
             return False
         part_context = self.membership.context_of(each)
+        if part_context is not None and part_context.lost:
+            self._abandon(each, part_context, f"its index ({each.part.physical}) is gone, or a part of it")
+            return True
         if part_context is None or (each.processing and not each.pending):
             return False
         key = each.key
@@ -301,7 +304,7 @@ class Worker:
                 part_context.ready = False  # The next look says what it waits for.
                 return True
             except PlanLost as error:
-                self._abandon(each, part_context, error)
+                self._abandon(each, part_context, error.what)
                 return True
         notes = self._finish(each, part_context)
         if notes is None:
@@ -351,8 +354,8 @@ class Worker:
         circuit.succeeded()
         return notes
 
-    def _abandon(self, each: OpenPart, part_context: PartContext, error: PlanLost) -> None:
-        """End a part whose plan is lost. The rest is planned again: by the run, or for its want."""
+    def _abandon(self, each: OpenPart, part_context: PartContext, why: str) -> None:
+        """End a part whose plan or index is lost. The rest is planned again: by the run, or for its want."""
         ref = each.part.ref
         abandon(
             part_context.setup,
@@ -360,9 +363,9 @@ class Worker:
             self._context,
             worker_id=self.id,
             heartbeat=self.membership.heartbeat,
-            why=error.what,
+            why=why,
         )
-        self._context.progress.say(ref.label, f"{error.what}; the rest is planned again")
+        self._context.progress.say(ref.label, f"{why}; the rest is planned again")
         self.membership.forget(each.key)
         self.unplanned.add(ref)
 

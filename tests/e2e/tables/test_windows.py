@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,28 @@ def test_another_worker_finishes_a_run_killed_between_two_waves(shop: QuickShop)
     assert (done.counts.read, done.counts.written) == (99, 99)
     assert shop.wrong("Person") == {}
     assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
+@pytest.mark.parametrize("ref", ["Like", "Ticket@1/2"])
+@pytest.mark.parametrize("tables", ["*.lance", "*__*.lance"], ids=["all", "edges"])
+@pytest.mark.parametrize("how", ["run", "worker"])
+def test_a_build_that_lost_a_table_between_two_waves_begins_anew(
+    shop: QuickShop, ref: str, tables: str, how: str
+) -> None:
+    shop.edit("key: [person, ticket]\n", "key: [person, ticket]\n    slices: 3\n")
+    crash(shop, "slices.claim", at=2, only=ref)
+    _, before = slices(shop, ref if "@" in ref else f"{ref}@global")
+    assert SliceState.COMPLETED in [state for _, state in before]
+    entity = ref.partition("@")[0]
+    lost = [*(shop.root / "index").glob(f"{entity}__{tables}")]
+    assert lost
+    for each in lost:
+        shutil.rmtree(each)
+    if how == "worker":
+        shop.work(ref)
+    shop.run(entity)
+    assert shop.wrong(entity) == {}
+    assert {each.plan.kind for each in shop.run(entity).values()} == {Kind.NOTHING}
 
 
 def test_slices_of_a_job_that_was_given_up_block_nothing(shop: QuickShop) -> None:

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -354,8 +355,14 @@ class Container:
         return self._table_targets[name]
 
     def _describe_ledger(self) -> str:
-        self.ledger(read_only=True).close()
-        return self.project.ledger_label
+        with closing(self.ledger(read_only=True)) as ledger:
+            others = sorted(ledger.checkpoints.entities() - {ref.entity for ref in all_refs(self.project)})
+        if not others:
+            return self.project.ledger_label
+        names = ", ".join(others)
+        return (
+            f"{self.project.ledger_label}, also of what is not declared here (by another project, or before): {names}"
+        )
 
     def _describe_state(self) -> str:
         from instep.ledger.state_files import state_files

@@ -192,6 +192,16 @@ def test_check_finds_everything_in_order(
     assert not (folder / ".instep" / "ledger.db").exists()
 
 
+def test_check_names_what_else_is_in_the_ledger(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "run")
+    assert "ledger.db, also" not in answer(capsys, "check", "--json")
+    declared = folder / "instep.yaml"
+    declared.write_text(declared.read_text().replace("Document:", "Paper:"))
+    findings = {each["subject"]: each for each in json.loads(answer(capsys, "check", "--json"))}
+    said = "also of what is not declared here (by another project, or before): Document"
+    assert findings["ledger"]["detail"] == f"sqlite:///.instep/ledger.db, {said}"
+
+
 def test_plan_lists_the_files_that_no_include_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "docs" / "scan.tiff").write_bytes(b"x")
     assert "scan.tiff" not in answer(capsys, "plan", code=2)

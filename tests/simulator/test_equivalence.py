@@ -386,7 +386,7 @@ class TwoLedgers(RuleBasedStateMachine):
                 ledger.partitions.indexes(ref.entity),
             )
         )
-        self.both(lambda ledger: ledger.checkpoints.of_entity(ref.entity))
+        self.both(lambda ledger: (ledger.checkpoints.of_entity(ref.entity), ledger.checkpoints.entities()))
         self.both(
             lambda ledger: (
                 ledger.instances.canonical(ref),

@@ -50,6 +50,12 @@ class Checkpoints(Store):
         rows = tx.connection.execute(select(checkpoints).where(is_of(checkpoints.c.ref, entity)))
         return sorted(map(_checkpoint, rows), key=lambda each: (each.ref, each.generation))
 
+    @reads
+    def entities(self, tx: Transaction) -> set[str]:
+        """The entities of which something is served."""
+        refs = tx.connection.scalars(select(checkpoints.c.ref).distinct())
+        return {PartitionRef.parse(each).entity for each in refs}
+
     @writes
     def describe(self, tx: Transaction, known: Checkpoint, fingerprint: Mapping[str, str]) -> None:
         """Record what its instance is made of and where, as far as that is known better by now. Nothing happens if

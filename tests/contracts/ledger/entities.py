@@ -56,6 +56,7 @@ class Entities(Fixtures):
         assert found[1:] == ledger.checkpoints.of_partition(OTHER)
         assert [each.ref for each in ledger.checkpoints.of_entity("Ticke_")] == [_ALIKE[1]]
         assert ledger.checkpoints.of_entity("Unknown") == []
+        assert ledger.checkpoints.entities() == {"Ticket", "ticket", "Ticke_", "Tickets", "Ticke"}
 
     def test_indexes_that_any_partition_of_the_entity_needs_are_needed(self, ledger: Ledger) -> None:
         for number, ref in enumerate(_ALIKE):

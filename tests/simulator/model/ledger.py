@@ -586,6 +586,10 @@ class _Checkpoints(_Kept, Checkpoints):
         with self._lock:
             return parts.entity_checkpoints(self._tables, entity)
 
+    def entities(self) -> set[str]:
+        with self._lock:
+            return {ref.entity for ref, _ in self._tables.checkpoints}
+
     def describe(self, known: Checkpoint, fingerprint: Mapping[str, str]) -> None:
         with self._lock:
             parts.describe_checkpoint(self._tables, known, fingerprint)

@@ -100,7 +100,7 @@ _KINDS: dict[str, type[errors.InstepError]] = {
 }
 
 #: The machine's, whatever was being done.
-_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE}
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE}
 
 _LOST_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)")
 #: The host of an executor, as Spark knows it. A driver that runs its tasks itself is called `driver`.

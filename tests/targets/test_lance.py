@@ -248,11 +248,12 @@ def test_a_commit_without_a_reply_is_looked_up(
     assert content(target) == expected({"a": ["1"]})
 
 
-def test_a_full_disk_is_for_the_user(target: LanceTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("said", ["No space left on device (os error 28)", "File too large (os error 27)"])
+def test_a_full_disk_is_for_the_user(target: LanceTarget, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     import lance
 
     def full(*_: Any, **__: Any) -> Any:
-        raise OSError("LanceError(IO): No space left on device (os error 28)")
+        raise OSError(f"LanceError(IO): {said}")
 
     monkeypatch.setattr(lance.LanceDataset, "commit", full)
     with pytest.raises(UserError, match="no space left"):

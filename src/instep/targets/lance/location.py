@@ -26,7 +26,7 @@ _MISSING = re.compile(r"was not found|Not found|No such file|Object at location 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 #: A file that was committed whole, and is not so any more.
 _DAMAGED = re.compile(r"failed to fill whole buffer|does not appear to be a Lance file|[Cc]orrupt file")
-_FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull", re.IGNORECASE)
+_FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull|File too large", re.IGNORECASE)
 _REFUSED = re.compile(
     r"Permission denied|Read-only file system|PermissionDenied|AccessDenied|Access Denied|Forbidden|Unauthorized"
     r"|Unauthenticated|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|credential|NoSuchBucket|Not a directory",
@@ -234,8 +234,9 @@ class Location:
         # Not every conflict comes as a CommitConflictError: that of a compaction does not.
         if type(error).__name__ == "CommitConflictError" or "commit conflict" in text:
             return Preempted(f"{self.shown}: {text}")
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(text):
-            return UserError("no space left for the index", where=self.shown, hint="Free some space, then run again.")
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or _FULL.search(text):
+            hint = "Free some space, or raise the limit of space or of the size of files, then run again."
+            return UserError("no space left for the index", where=self.shown, hint=hint)
         refused = isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or _REFUSED.search(text)
         if refused:
             return UserError(

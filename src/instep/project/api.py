@@ -30,12 +30,12 @@ _Principals: TypeAlias = Annotated[tuple[str, ...], Field(min_length=1), AfterVa
 
 
 class Token(Model):
-    """A token of the API, with which only searches are asked."""
+    """A token of the API that only allows searches."""
 
     token: SecretStr
     """The token; write `${ALICE_TOKEN}`, never the token itself. At least 16 characters, without spaces and commas."""
     principals: _Principals
-    """The principals as which it searches, such as `alice` and `group:ops`."""
+    """Principals for whom this token searches, such as `alice` and `group:ops`."""
 
     @field_validator("token")
     @classmethod
@@ -46,10 +46,10 @@ class Token(Model):
 
 
 class Api(Model):
-    """Settings of the server of the API."""
+    """Settings of the HTTP API."""
 
     tokens: tuple[Token, ...] = ()
-    """Tokens with which documents are searched that not everybody may read."""
+    """Tokens for searches, each with the principals whose documents it may find."""
 
     @field_validator("tokens")
     @classmethod

@@ -45,17 +45,18 @@ _WORDS: Final = frozenset(
 
 
 class Column(Model):
-    """A column of documents, by which searches are filtered."""
+    """A column of documents, for filtering searches."""
 
     type: DocumentColumnType
-    """`string`, `int`, `float`, `bool`, `timestamp`, `date`, `string[]` or `int[]`."""
+    """Type of the values: `string`, `int`, `float`, `bool`, `timestamp`, `date`, `string[]` or `int[]`."""
     from_: Text | None = Field(default=None, alias="from")
-    """The origin of its values: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression
-    whose group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines,
-    `column:name` of a table, `chunk:page`, `chunk:line` or `chunk:headings`, `transform`. Left out: the field or column
-    of its own name; of files what the transform adds, or front matter."""
+    """Origin of the values: `front_matter` (or `front_matter:key`) of Markdown, `path:` with a regular expression whose
+    group is the value, `file:size`, `file:modified` or `file:extension`, `field:name` of a feed's lines, `column:name`
+    of a table, `chunk:page`, `chunk:line` or `chunk:headings`, or `transform`. If left out: the field or column of the
+    same name; for files, what the transform adds, or front matter."""
     on_wrong: Literal["fail"] | None = "fail"
-    """A document with a value of another type is a failure (`fail`), or the value counts as missing (`null`)."""
+    """Action for a document with a value of another type: `fail` makes the document a failure, `null` ignores the
+    value."""
 
 
 def _short(value: Any) -> Any:

@@ -55,15 +55,15 @@ DemandedValue: TypeAlias = Annotated[
 
 
 class Promotion(Model):
-    """The demand on a new build before it is served in place of another; see [quality.md](quality.md)."""
+    """Quality that a new build must reach before it replaces the served one; see [quality.md](quality.md)."""
 
     queries: Text
-    """File of judged queries, relative to the project: lines of JSON, or an id, a tab and a query each."""
+    """File of judged queries, relative to the project: lines of JSON, or lines with an id, a tab and a query."""
     judgements: Text | None = None
-    """File of judgements in the form of TREC or BEIR, if `queries` has none."""
+    """File of judgements in the format of TREC or BEIR. Required if `queries` contains none."""
     at_least: dict[str, DemandedValue] = Field(min_length=1)
-    """By metric (`ndcg@10`, `recall@10`, `mrr`; the number is from 1 to 100) a value such as `0.3` or `30%`, or a share
-    of what the served build reaches, such as `0.98 of served` or `98% of served`."""
+    """Minimum score for each metric: `ndcg@10`, `recall@10` (the number is from 1 to 100) or `mrr`. A value such as
+    `0.3` or `30%`, or a share of the served build's score, such as `0.98 of served` or `98% of served`."""
 
     @field_validator("at_least")
     @classmethod
@@ -75,17 +75,18 @@ class Promotion(Model):
 
 
 class PythonParse(Variant):
-    """A function of yours, from the bytes of a file to its text; see [functions.md](functions.md)."""
+    """Your function, from the bytes of a file to its text; see [functions.md](functions.md)."""
 
     type: Literal["python"] = "python"
     """`python`."""
     function: FunctionName
-    """`package.module:function`, from bytes and a URI to text, a `ParsedDocument`, or None: then Instep parses it."""
+    """`package.module:function`, from bytes and a URI to text, a `ParsedDocument`, or None to let Instep parse the
+    file."""
 
 
 class KreuzbergParse(Variant):
-    """Office documents (docx, pptx, xlsx, odt, rtf), e-books, notebooks and PDF as Markdown, and mails (eml, msg);
-    needs `instep[formats]`. Other files are parsed as without it."""
+    """Parses office documents (docx, pptx, xlsx, odt, rtf), e-books, notebooks and PDF to Markdown, and mails (eml,
+    msg) to text. Other files are parsed as usual. Needs `instep[formats]`."""
 
     type: Literal["kreuzberg"] = "kreuzberg"
     """`kreuzberg`."""
@@ -97,25 +98,26 @@ DeclaredParse: TypeAlias = Annotated[
 
 
 class Chunk(Model):
-    """The way in which documents are cut into chunks."""
+    """Settings for cutting documents into chunks."""
 
     type: Literal["structure", "python"] = "structure"
-    """`structure` (headings, paragraphs, sentences, words), or `python`: by a function of yours."""
+    """Method of cutting: `structure` (headings, paragraphs, sentences, words), or `python` (your function)."""
     function: FunctionName | None = None
-    """For `python`: `package.module:function`, from a text and its kind to a list of chunks; see
+    """For `type: python`: `package.module:function`, from a text and its kind to a list of chunks; see
     [functions.md](functions.md)."""
     size: Whole = Field(default=800, ge=1, le=1_000_000)
-    """Most characters in a chunk; or tokens, see `unit`."""
+    """Maximum length of a chunk, in characters or tokens (see `unit`)."""
     overlap: Whole = Field(default=0, ge=0)
-    """Characters (or tokens) that a chunk repeats of the one before; less than `size`."""
+    """Number of characters (or tokens) that a chunk repeats from the one before. Must be less than `size`."""
     unit: Literal["characters", "tokens"] = "characters"
-    """`characters`, or `tokens` of the model that embeds the chunks, as it counts them: `size` has to be said then."""
+    """Unit of `size` and `overlap`: `characters`, or `tokens` as the embedding model counts them. With `tokens`, `size`
+    is required."""
     code: Literal["text", "syntax"] = "text"
-    """`syntax`: source code is cut between classes, functions and statements, by grammars of tree-sitter; needs
-    `instep[code]`."""
+    """Method of cutting source code: as `text`, or by `syntax` (between classes, functions and statements, by grammars
+    of tree-sitter). `syntax` needs `instep[code]`."""
     context: Literal["headings"] | None = None
-    """`headings`: the title and the headings that a chunk stands under are embedded and searched with it, and not
-    shown."""
+    """`headings`: embed and search each chunk together with the document's title and the headings above it. They are
+    not shown."""
 
     @model_validator(mode="after")
     def _function_of_python(self) -> Self:
@@ -145,42 +147,42 @@ class Chunk(Model):
 
 
 class Limits(Model):
-    """The limits of a document."""
+    """Limits of one document."""
 
     max_document_bytes: Bytes = 256_000_000
-    """Largest document, such as `256MB`."""
+    """Maximum size of a document, such as `256MB`."""
     max_line_bytes: Bytes = 1_000_000
-    """Longest line of a text document, such as `1MB`; a document with a longer one is a failure in any case."""
+    """Maximum length of a line of a text document, such as `1MB`. A document with a longer line is always a failure."""
     max_chunks: Whole | None = Field(default=None, ge=1)
-    """Most chunks of a document."""
+    """Maximum number of chunks of a document. No limit if left out."""
     parse_time: Duration = Field(default=120_000, json_schema_extra={"default": "2min"})
-    """Processor time for parsing a PDF or an office document, such as `30s`; one that takes longer is a failure."""
+    """Maximum processor time for parsing a PDF or an office document, such as `30s`. A document that takes longer is a
+    failure."""
     parse_memory: Bytes = 2_000_000_000
-    """Memory for the same, such as `1GB`."""
+    """Maximum memory for parsing a PDF or an office document, such as `1GB`."""
     on_oversize: Literal["warn", "fail", "skip"] = "fail"
-    """The treatment of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
-    four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""
+    """Action for a document over `max_document_bytes` or `max_chunks`: `fail` records a failure, `skip` leaves it out,
+    and `warn` indexes it all the same (up to four times the bytes)."""
 
 
 class JoinedRows(Model):
-    """Rows of another table that are part of a document."""
+    """Rows of another table that become part of a document."""
 
     source: DeclaredTable
-    """The table."""
+    """Table with these rows."""
     key: Columns
-    """Column or columns with the key of the document that a row is part of: as many as its `key` has."""
+    """Column or columns with the key of the document to which a row belongs, as many as the document's `key` has."""
     text: Text
     """Column with the text."""
     order: AnyColumns = ()
-    """Column or columns by which the rows of a document follow each other, nulls last; those that have the same values
-    there, by their versions and texts."""
+    """Column or columns that order the rows of a document, nulls last. Rows with equal values are ordered by their
+    versions and texts."""
     heading: Text | None = None
-    """Text that stands before the first of these rows, such as `"## Comments"`."""
+    """Text before the first of these rows, such as `"## Comments"`."""
     version: Text | None = None
-    """Column that differs whenever the row has changed. Without it a hash of the text is worked out of every row in
-    every run."""
+    """Column that changes whenever the row changes. Without it, every run computes a hash of the text of every row."""
     deleted: Text | None = None
-    """Column that is true for rows that are deleted."""
+    """Column that is true for deleted rows."""
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
@@ -195,21 +197,21 @@ _NOT_JOINED: Final = (FeedSource, KafkaSource, DeltaSource, IcebergSource)
 
 
 class RowDocument(Model):
-    """The columns of a table that make a document of each row."""
+    """Columns of a table that make a document from each row."""
 
     key: Columns
-    """Column or columns that tell rows apart, and name the document; never null."""
+    """Column or columns that identify a row, and name its document. Never null."""
     text: Text
     """Column with the text."""
     title: Text | None = None
     """Column with the title."""
     version: Text | None = None
-    """Column that differs whenever the row has changed, such as `updated_at`. Without it a hash of title and text is
-    worked out of every row in every run."""
+    """Column that changes whenever the row changes, such as `updated_at`. Without it, every run computes a hash of the
+    title and text of every row."""
     deleted: Text | None = None
-    """Column that is true for rows that are deleted."""
+    """Column that is true for deleted rows."""
     with_: dict[str, JoinedRows] = Field(default={}, alias="with")
-    """Rows of other tables that are part of the document, behind its text, by a name for each table."""
+    """Rows of other tables that are appended to the document's text, by a name for each table."""
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
@@ -227,38 +229,39 @@ class RowDocument(Model):
 
 
 class DocumentEntity(EntityBase):
-    """Documents: where they come from, how they are cut and embedded, where they land."""
+    """Documents: their source, how they are cut, embedded and searched, and their target."""
 
     source: DeclaredDocuments
-    """The place of the documents."""
+    """Source of the documents."""
     document: RowDocument | None = None
-    """The columns of a table that make a document of each row."""
+    """Columns that make a document from each row. Required for tables."""
     columns: DeclaredColumns = Field(default_factory=dict)
-    """Columns by which searches are filtered: each a type, or a mapping."""
+    """Columns for filtering searches, by name: a type (`team: string`), or a mapping with `type`, `from` and
+    `on_wrong`."""
     readers: str | None = None
-    """Name of the column, a `string[]`, that says who may find a document: principals, or `public`. A document without
-    any is found by nobody."""
+    """Name of the column (a `string[]`) that lists who may find a document: principals, or `public`. Nobody finds a
+    document without readers."""
     parse: DeclaredParse | None = None
-    """The parser; files are parsed by what their names end with when left out."""
+    """Parser of files. Without it, files are parsed by the ending of their name."""
     encoding: str | None = None
-    """The character set of files that are not UTF-8, such as `cp1252`, whatever they say themselves. When left out:
-    what they say, or what is found out where it is clear."""
+    """Character set of files that are not UTF-8, such as `cp1252`. Overrides the one that a file declares. Without it,
+    the declared character set is used, or the detected one where that is clear."""
     chunk: Chunk = Chunk()
-    """The way in which they are cut."""
+    """Settings for cutting documents into chunks."""
     embed: DeclaredEmbed = HashingEmbed()
-    """The embedder, which makes vectors of chunks."""
+    """Embedder that turns chunks into vectors."""
     search: Searching = Searching()
-    """The way in which it is searched."""
+    """Settings for searching the entity."""
     promotion: Promotion | None = None
-    """The demand on a new build before it is served in place of another."""
+    """Quality that a new build must reach before it replaces the served one."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of chunk rows to another; needs Spark."""
     buckets: Whole = Field(default=16, ge=1, le=MAX_BUCKETS)
-    """Number of routes; each document has exactly one, with one writer."""
+    """Number of buckets, from 1 to 1024. Each document is in exactly one, and each bucket has one writer."""
     limits: Limits = Limits()
-    """The limits of a document."""
+    """Limits of one document."""
     targets: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Names of several targets, instead of `target`: each is brought up to date for itself, and holds the same."""
+    """Names of several targets, instead of `target`. Each is updated separately, and has the same content."""
 
     @model_validator(mode="after")
     def _target_or_targets(self) -> Self:

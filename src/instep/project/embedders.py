@@ -15,12 +15,12 @@ MOST_MONEY: Final = 10**9
 
 
 class HashingEmbed(Variant):
-    """Deterministic vectors from hashed words: offline, quick, no model."""
+    """Deterministic vectors from hashed words. Works offline and fast, without a model."""
 
     meaning: ClassVar[bool] = False
     """Whether texts of one meaning in different words are near to each other."""
     weight: ClassVar[float] = 1.0
-    """Weight of its vectors beside words, unless told."""
+    """Weight of its vectors beside words, unless declared."""
     type: Literal["hashing"] = "hashing"
     """`hashing`."""
     dimensions: Whole = Field(default=384, ge=1, le=MAX_DIMENSIONS)
@@ -28,19 +28,19 @@ class HashingEmbed(Variant):
 
 
 class StaticEmbed(Variant):
-    """A small model whose weights come with a package (the extra `static`): offline, quick, and it knows what words
-    mean. WordLlama: each text is the mean of its tokens' vectors."""
+    """A small model whose weights come with a package (the extra `static`). Works offline and fast, and knows what
+    words mean. It is WordLlama: the vector of a text is the mean of its tokens' vectors."""
 
     meaning: ClassVar[bool] = True
     weight: ClassVar[float] = 0.5  # Chosen on Cranfield and CISI; see docs/quality.md.
     type: Literal["static"] = "static"
     """`static`."""
     dimensions: Literal[64, 128, 256] = 256
-    """Length of the vectors: the model can be cut to a half or a quarter."""
+    """Length of the vectors: 64, 128 or 256."""
 
 
 class ApiEmbed(Variant):
-    """An endpoint that gives vectors."""
+    """An endpoint that returns vectors."""
 
     meaning: ClassVar[bool] = True
     weight: ClassVar[float] = 1.0
@@ -49,22 +49,24 @@ class ApiEmbed(Variant):
     model: Text
     """Name of the model."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors that the model gives."""
+    """Length of the vectors that the model returns."""
     shorten: bool = False
-    """Send `dimensions` along: the endpoint then gives vectors of this length, if its model can."""
+    """Whether to send `dimensions` with each request, so that the endpoint returns vectors of this length. The model
+    must support it."""
     api_key: SecretStr | None = None
-    """Key sent as a bearer token; write it as `${NAME}`, never the key itself."""
+    """Key, sent as a bearer token. Write `${NAME}`, never the key itself."""
     requests_per_minute: Whole | None = Field(default=None, ge=1)
-    """Upper limit on requests of one process (each Spark worker counts by itself); none when left out."""
+    """Maximum number of requests per minute of one process (each Spark worker counts separately). No limit if left out.
+    """
     requests_at_once: Whole | None = Field(default=None, ge=1, le=1000)
-    """Upper limit on requests that wait for an answer at the same time, of all workers together; see
-    [documents.md](documents.md#limits-of-an-endpoint). None when left out."""
+    """Maximum number of requests in flight, of all workers together. No limit if left out. See
+    [documents.md](documents.md#limits-of-an-endpoint)."""
 
     price: Real | None = Field(default=None, gt=0, le=MOST_MONEY, allow_inf_nan=False)
-    """Price of a million tokens, in your currency: `instep plan` then says what a run costs."""
+    """Price of a million tokens, in your currency. With it, `instep plan` shows what a run costs."""
     budget: Real | None = Field(default=None, ge=0, le=MOST_MONEY, allow_inf_nan=False)
-    """The most that may be spent on the entity's chunks in a calendar month (UTC), in the currency of `price`. A job
-    stops before it would be exceeded; see [money.md](money.md)."""
+    """Maximum cost of the entity's chunks in a calendar month (UTC), in the currency of `price`. A job stops before it
+    exceeds the budget; see [money.md](money.md)."""
 
     @field_validator("url")
     @classmethod
@@ -80,22 +82,23 @@ class ApiEmbed(Variant):
 
 
 class OpenAIEmbed(ApiEmbed):
-    """An endpoint that speaks OpenAI's embeddings API."""
+    """An endpoint with OpenAI's embeddings API."""
 
     type: Literal["openai"] = "openai"
     """`openai`."""
     url: Text = "https://api.openai.com/v1"
-    """Base URL; `/embeddings` is added to it, before its query (`?api-version=…`), if it has one."""
+    """Base URL. `/embeddings` is added to its path, before a query such as `?api-version=…`."""
     api_key_header: HeaderName | None = None
-    """Header in which the key is sent as it is, such as Azure's `api-key`; as a bearer token when left out."""
+    """Header for the key, such as Azure's `api-key`. Without it, the key is sent as a bearer token."""
     query_prompt: Text | None = None
-    """Text put before each query, such as `"query: "` for E5; stands in quotes, for the space at its end."""
+    """Text put before each query, such as `"query: "` for E5. Quote it to keep the space at its end."""
     document_prompt: Text | None = None
-    """Text put before each chunk that is embedded, such as `"passage: "`; it is not stored."""
+    """Text put before each chunk that is embedded, such as `"passage: "`. It is not stored. Changing it embeds
+    everything again."""
     batch: Whole = Field(default=64, ge=1, le=2048)
     """Texts per request."""
     batch_api: bool = False
-    """Embed by OpenAI's batch API: at half the price, and within a day; see [money.md](money.md)."""
+    """Whether to embed with OpenAI's batch API, at half the price and within a day; see [money.md](money.md)."""
 
     @model_validator(mode="after")
     def _header_has_a_key(self) -> Self:
@@ -112,29 +115,30 @@ class OpenAIEmbed(ApiEmbed):
 
 
 class CohereEmbed(ApiEmbed):
-    """Cohere's own embeddings API, version 2: it is told which texts are chunks and which are queries."""
+    """Cohere's own embeddings API, version 2. Requests say whether their texts are chunks or queries."""
 
     type: Literal["cohere"] = "cohere"
     """`cohere`."""
     url: Text = "https://api.cohere.com/v2"
-    """Base URL; `/embed` is added to it."""
+    """Base URL. `/embed` is added to it."""
     batch: Whole = Field(default=96, ge=1, le=96)
-    """Texts per request."""
+    """Texts per request, at most 96."""
 
 
 class VoyageEmbed(ApiEmbed):
-    """Voyage's own embeddings API: it is told which texts are chunks and which are queries."""
+    """Voyage's own embeddings API. Requests say whether their texts are chunks or queries."""
 
     type: Literal["voyage"] = "voyage"
     """`voyage`."""
     url: Text = "https://api.voyageai.com/v1"
-    """Base URL; `/embeddings` is added to it."""
+    """Base URL. `/embeddings` is added to it."""
     batch: Whole = Field(default=128, ge=1, le=1000)
-    """Texts per request, as long as they have 120,000 bytes together at most: so many tokens every model takes."""
+    """Maximum number of texts per request. A request also has at most 120,000 bytes of text, because every model
+    accepts that many tokens."""
 
 
 class SentenceTransformersEmbed(Variant):
-    """A model run in this process by the sentence-transformers library (an extra)."""
+    """A model run in this process by the library sentence-transformers (an extra)."""
 
     meaning: ClassVar[bool] = True
     weight: ClassVar[float] = 1.0
@@ -143,34 +147,36 @@ class SentenceTransformersEmbed(Variant):
     model: Text
     """Name or folder of the model."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors that the model gives."""
+    """Length of the vectors that the model returns."""
     query_prompt: Text | None = None
-    """Text put before each query."""
+    """Text put before each query, instead of a prompt that the model itself may have."""
     document_prompt: Text | None = None
-    """Text put before each chunk that is embedded; it is not stored."""
+    """Text put before each chunk that is embedded, instead of a prompt that the model itself may have. It is not
+    stored."""
 
 
 class FastembedEmbed(Variant):
-    """A model in ONNX run in this process by the library fastembed (an extra), which needs no PyTorch."""
+    """A model in ONNX, run in this process by the library fastembed (an extra). Needs no PyTorch."""
 
     meaning: ClassVar[bool] = True
     weight: ClassVar[float] = 1.0
     type: Literal["fastembed"] = "fastembed"
     """`fastembed`."""
     model: Text
-    """Name of a model that fastembed knows, which it downloads; or a folder with a model in ONNX and its tokenizer."""
+    """Name of a model that fastembed knows and downloads, or a folder with a model in ONNX and its tokenizer."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
-    """Length of the vectors that the model gives."""
+    """Length of the vectors that the model returns."""
     pooling: Literal["mean", "cls", "last_token", "disabled"] = "mean"
-    """For a folder: how the vectors of tokens become one, as the model was trained."""
+    """For a model in a folder: method of making one vector from those of the tokens, as in the model's training.
+    `disabled` is for a model that returns one vector for a text."""
     query_prompt: Text | None = None
     """Text put before each query."""
     document_prompt: Text | None = None
-    """Text put before each chunk that is embedded; it is not stored."""
+    """Text put before each chunk that is embedded. It is not stored."""
 
 
 class PythonEmbed(Variant):
-    """A function of yours, from texts to vectors; see [functions.md](functions.md)."""
+    """Your function, from texts to vectors; see [functions.md](functions.md)."""
 
     meaning: ClassVar[bool] = True
     weight: ClassVar[float] = 1.0
@@ -179,13 +185,14 @@ class PythonEmbed(Variant):
     function: FunctionName
     """`package.module:function`, from a list of texts to a vector for each."""
     query_function: FunctionName | None = None
-    """The same for queries, if they are embedded in another way."""
+    """Function for queries, if they are embedded in another way than chunks."""
     dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
     """Length of the vectors."""
     batch: Whole = Field(default=256, ge=1, le=65_536)
-    """Texts in one call."""
+    """Maximum number of texts in one call."""
     cache: bool = True
-    """Keep vectors, by the function's code and the text; `false` where looking them up costs more than the function."""
+    """Whether to cache vectors, by the function's code and the text. Use `false` if a look-up costs more than the
+    function."""
 
 
 Embed: TypeAlias = (

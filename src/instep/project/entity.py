@@ -18,23 +18,26 @@ _TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
 
 class Deletes(Model):
-    """A run that would delete more than this stops and asks for `--allow-deletes`. What was deleted lately counts."""
+    """Limits on what one run may delete, against deletion by mistake. A run that exceeds them stops and asks for
+    `--allow-deletes`."""
 
     share: Real = Field(default=0.2, ge=0, le=1)
-    """Share of what is indexed (documents, or rows), from 0 to 1."""
+    """Maximum share of the indexed documents (or rows) that a run may delete, from 0 to 1."""
     floor: Whole = Field(default=100, ge=0)
-    """So many may be deleted whatever their share, unless they are all that there is."""
+    """Number of deletions from which `share` applies. Fewer are always allowed, unless they are all documents (or
+    rows)."""
     window: Duration = LOSS_WINDOW
-    """So long what was deleted unasked counts with what is to be deleted next."""
+    """Time for which earlier deletions count together with those of a run, such as `6h`. `--allow-deletes` resets the
+    count."""
 
 
 class EntitySchedule(Model):
-    """The times at which workers bring the entity up to date."""
+    """Times at which workers bring the entity up to date."""
 
     cron: Text
     """Minute, hour, day of the month, month and day of the week, as in a crontab."""
     zone: Text = "UTC"
-    """The time zone of these, such as `Europe/Berlin`."""
+    """Time zone of the expression, such as `Europe/Berlin`."""
 
     @model_validator(mode="after")
     def _sound(self) -> EntitySchedule:
@@ -74,28 +77,29 @@ class EntityBase(Model):
     """A kind of thing that is indexed."""
 
     source: Source
-    """The source."""
+    """Source to read."""
     target: str | None = None
-    """Name of a target; may be left out when the project has one."""
+    """Name of the target. May be left out if the project has only one."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of rows to another."""
     slice_rows: Whole = Field(default=SLICE_ROWS_DEFAULT, ge=SLICE_ROWS_MIN, le=SLICE_ROWS_MAX)
-    """Rows (of a table, or chunks) in a slice, the unit of claimed work."""
+    """Number of rows (of a table, or chunks) in a slice, the unit of claimed work."""
     work_factor: Real = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
-    """The work that one row is; slices of costly entities hold fewer rows."""
+    """Relative cost of a row. A slice holds `slice_rows` divided by this factor, but at least 1,000 and at most 50,000
+    rows."""
     priority: Whole = Field(default=40, ge=0, le=1000)
-    """Entities of higher priority go first."""
+    """Priority from 0 to 1000. Entities with a higher priority are indexed first."""
     depends_on: tuple[str, ...] = ()
-    """Entities that this one is made from: it is built when they are there."""
+    """Entities from which this one is made. It waits until they are built."""
     rebuild_with_upstream: bool = False
-    """It is built anew when one of these was. Else it stays as it is."""
+    """Whether to rebuild this entity when one in `depends_on` has been rebuilt. Otherwise it stays as it is."""
     ttl: Duration | None = None
-    """Time to live of what was built, such as `30d`: after that it is rebuilt; without end when left out."""
+    """Maximum age of a build, such as `30d`. An older build is rebuilt. No limit if left out."""
     schedule: Annotated[EntitySchedule, BeforeValidator(_short), WithJsonSchema(_SCHEDULE_SCHEMA)] | None = None
-    """The times at which `instep worker` brings it up to date: a cron expression such as `*/5 * * * *`, in UTC or with
-    a `zone`."""
+    """Times at which `instep worker` brings the entity up to date: a cron expression such as `*/5 * * * *`, in UTC or
+    with a `zone`."""
     deletes: Deletes = Deletes()
-    """The number of documents or rows that one run may delete unasked."""
+    """Limits on what one run may delete without `--allow-deletes`."""
 
     @property
     def namespaced(self) -> bool:

@@ -17,7 +17,7 @@ class LineageReceiver(Model):
 
     openlineage: Text = Field(repr=False)
     """URL that takes events of OpenLineage (`http://host:5000/api/v1/lineage`), or a file, relative to the project, to
-    which they are appended, a line of JSON each. See [lineage.md](lineage.md#openlineage)."""
+    which each event is appended as a line of JSON. See [lineage.md](lineage.md#openlineage)."""
     api_key: SecretStr | None = None
     """Key of the server, sent as a bearer token; write `${OPENLINEAGE_API_KEY}`, never the key itself."""
 

@@ -70,18 +70,19 @@ from instep.servers.address import SERVER_SCHEMES, nats_address, server_address
 
 
 class Spark(Model):
-    """The way in which Spark is reached and set up."""
+    """Settings of Spark: its address, configuration and jars."""
 
     master: Text = "local[*]"
     """Spark master: `local[*]`, `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`."""
     remote: Text | None = None
-    """Spark Connect address (`sc://host:15002`); replaces `master`."""
+    """Spark Connect address (`sc://host:15002`). Replaces `master`."""
     config: dict[str, TextValue] = Field(default={})
-    """Spark settings, such as `spark.driver.memory: 1g`."""
+    """Configuration of Spark, such as `spark.driver.memory: 1g`."""
     jars: Globs = ()
-    """Jars that sources need: paths (relative to the project) or URLs. A Spark Connect server loads its own."""
+    """Jars that sources need: paths (relative to the project) or URLs. Not for Spark Connect, whose server loads its
+    own."""
     shared: bool = False
-    """The paths of sources and targets are on a file system that all hosts of the cluster see; this is tried before
+    """Whether the paths of sources and targets are on a file system that all hosts of the cluster see. Checked before
     the first job."""
 
     @field_validator("jars")
@@ -109,18 +110,18 @@ _DEFAULT = Retries()
 
 
 class Handler(Model):
-    """The attempts of what a message asks for, and the number of partitions in work at once."""
+    """Retries and concurrency limit of partitions, for one kind of scope."""
 
     max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
-    """Attempts before it is given up as a dead letter."""
+    """Number of attempts at a request of a message or a schedule. After the last one it becomes a dead letter."""
     backoff: tuple[Pause, ...] = Field(
         default=_DEFAULT.backoff, min_length=1, json_schema_extra={"default": [*map(duration_text, _DEFAULT.backoff)]}
     )
-    """Pauses after the first attempt, the second and so on; the last one is made again and again."""
+    """Pauses between attempts: after the first attempt, the second, and so on. The last pause is repeated."""
     group: str | None = None
-    """Name of a group of partitions that share `limit`."""
+    """Name of a concurrency group, whose partitions share `limit`. Needs `limit`."""
     limit: Whole | None = Field(default=None, ge=1)
-    """Partitions of the group that workers have in work at once, on all servers together."""
+    """Maximum number of partitions of the group in work at once, on all servers together. Needs `group`."""
 
     @model_validator(mode="after")
     def _group_and_limit(self) -> Self:
@@ -151,38 +152,39 @@ class Project(Model):
     `postgresql://user:${PASSWORD}@host/database`, or the same with `mariadb://` or `mysql://`."""
     bus: str | None = Field(default=None, repr=False)
     """URL of a NATS server that carries messages of other programs, and status keys:
-    `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`; the ledger keeps the status keys when left out."""
+    `nats://user:${PASSWORD}@host:4222/prefix`, or `tls://`. Without it, status keys are kept in the ledger."""
     state: Text = STATE
-    """Folder for caches and locks, relative to the project folder. Beside a ledger on a server, also a URL below which
-    all servers keep large plans and what is recorded of many documents, `s3://bucket/prefix`: caches and locks are in
-    `.instep` then."""
+    """Folder for caches and locks, relative to the project folder. With a ledger on a server it may be a URL
+    (`s3://bucket/prefix`): all servers then share large plans and the records of many documents below it, and keep
+    caches and locks in `.instep`."""
     retention: Duration = DAYS_30
-    """The time for which ended things are kept: jobs with their slices, instances that were left, wants. Workers forget
-    it.
-    """
+    """Time for which records of finished work are kept, such as `30d`: jobs with their slices, instances no longer in
+    use, wants and events. Workers delete older records. At least as long as each `deletes.window`."""
     lease: Duration = TIMING.lease
-    """Time for which a server may be silent before others take over its work: from 2m to 1h."""
+    """Time without a sign of life after which other servers take over the work of a server: from `2m` to `1h`."""
     engine: Literal["auto", "inline", "spark"] = "auto"
-    """The engine of waves: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
+    """Engine that runs the waves: `inline` (in this process), `spark`, or `auto` (whichever is quicker)."""
     spark: Spark = Spark()
-    """The way in which Spark is reached and set up."""
+    """Settings of Spark: its address, configuration and jars."""
     promotion_ratio: Real = Field(default=NEEDED, ge=0, le=1)
-    """Share of the documents (or rows) that have to go into a new build before it is served in place of another."""
+    """Minimum share of the documents (or rows) of a new build that must be indexed before it replaces the served one,
+    from 0 to 1."""
     namespaces: Namespaces = ()
-    """Traversal paths (`42/9970`) that entities with a scope are indexed in, beside those that are asked for; none
-    inside another."""
+    """Namespaces to index, as traversal paths (`42/9970`), for entities with a scope. Other namespaces are indexed when
+    they are requested. No namespace may be inside another."""
     handlers: dict[Literal["global", "namespace"], Handler] = Field(default={})
-    """The handling of partitions, by their kind of scope: `global`, `namespace`."""
+    """Retries and concurrency limits, by kind of scope: `global` or `namespace`."""
     queues: dict[str, Queue] = Field(default={})
-    """Pending queues, by name: keys that are in a table and in none that should cover them."""
+    """Pending queues, by name. A queue holds the keys that are in one table and in none of the tables that should cover
+    them."""
     targets: dict[str, DeclaredTarget] = Field(default={})
-    """The targets that rows are written to, by name; required for entities."""
+    """Stores that hold the indexes, by name. Required if there are entities."""
     entities: dict[str, DeclaredEntity] = Field(default={})
-    """The entities that are indexed, by name; a project of queues may have none."""
+    """Entities to index, by name. May be left out if there are `queues`."""
     api: Api = Api()
-    """Settings of the server of the API."""
+    """Settings of the HTTP API."""
     lineage: LineageReceiver | None = None
-    """The receiver to which workers send the lineage of what they did."""
+    """Receiver to which workers send the lineage of their work."""
     root: SkipJsonSchema[Path] = Field(default_factory=Path.cwd)
     """Folder that relative paths are relative to: that of `instep.yaml`."""
 

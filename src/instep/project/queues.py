@@ -42,14 +42,14 @@ _Kind: TypeAlias = Literal["integer", "text", "uuid"]
 
 
 class QueueKeys(Model):
-    """The keys that a queue takes; others are garbage: counted, and never offered."""
+    """Keys that a queue accepts. Other keys are garbage: counted, and never offered."""
 
     type: _Kind = "integer"
-    """The type of the key's column."""
+    """Type of the key's column: `integer`, `text`, or `uuid` (not in SQLite)."""
     start: Whole = Field(default=0, alias="from", ge=-(2**63), le=LARGEST_KEY)
-    """The lowest key, of integers."""
+    """Lowest key. For integers only."""
     below: Whole = Field(default=LARGEST_KEY, gt=-(2**63), le=LARGEST_KEY)
-    """Keys are less than this, of integers."""
+    """Upper bound of the keys, itself excluded. For integers only."""
 
     @model_validator(mode="after")
     def _something_between(self) -> Self:
@@ -80,31 +80,29 @@ _Keys: TypeAlias = Annotated[QueueKeys, BeforeValidator(_short, json_schema_inpu
 
 
 class QueueRows(Model):
-    """The table whose rows want to be covered."""
+    """Table with the rows that need to be covered."""
 
     table: Text
-    """Name of the table, or `schema.table` (`database.table` of ClickHouse)."""
+    """Name of the table, or `schema.table` (`database.table` in ClickHouse)."""
     where: Text | None = None
-    """The rows among its own that count: a condition in the database's own SQL."""
+    """Condition that selects the rows, in the database's own SQL. All rows if left out."""
     event_time: Text | None = None
-    """The time of a row: a column, or an expression in the database's own SQL. `settle` counts from it."""
+    """Time of a row's event: a column, or an expression in the database's own SQL. `settle` counts from it."""
 
 
 class QueueCoverRows(Model):
-    """A table whose rows cover a key."""
+    """Table whose rows cover a key."""
 
     table: Text
-    """Name of the table, which has the key's column too."""
+    """Name of the table. It must have the key's column."""
     where: Text | None = None
-    """The rows among its own that cover: a condition in the database's own SQL."""
+    """Condition that selects the rows that cover a key, in the database's own SQL. All rows if left out."""
     uncovered: Text | None = None
-    """The rows among its own that take the cover back, where rows are only ever inserted (ClickHouse): a condition
-    beside `where`, which wins where both hold. PostgreSQL and SQLite see by themselves that a row was deleted or
-    changed.
-    """
+    """Condition that selects the rows that take a cover back, for ClickHouse, where rows are only inserted. Needs
+    `where`, and overrides it if both are true. PostgreSQL and SQLite notice deleted and changed rows by themselves."""
     version: Text | None = None
-    """Beside `uncovered`: the version column of the table, a `ReplacingMergeTree(version)`. Its latest row decides, in
-    whatever order rows are written."""
+    """Version column of the table, a `ReplacingMergeTree(version)`. Needs `uncovered`. The row with the latest version
+    decides, in whatever order rows are written."""
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
@@ -120,26 +118,25 @@ class Queue(Model):
     """Keys that are in the source and in none of the tables that should cover them."""
 
     on: Annotated[str, AfterValidator(_place)] = Field(repr=False)
-    """The database that holds the tables, and will hold the queue: `clickhouse://user:${PASSWORD}@host:8123/database`
-    (HTTP; `clickhouses://` is encrypted), `chdb:///folder`, `postgresql://user:${PASSWORD}@host/database` or
-    `sqlite:///file`. Folders and files are relative to the project; one more slash makes them absolute."""
+    """Database that holds the tables and the queue: `clickhouse://user:${PASSWORD}@host:8123/database` (HTTP;
+    `clickhouses://` is encrypted), `chdb:///folder`, `postgresql://user:${PASSWORD}@host/database` or `sqlite:///file`.
+    Folders and files are relative to the project; one more slash makes them absolute."""
     schema_: Text = Field(default="public", alias="schema")
-    """The schema in PostgreSQL of the queue, and of tables that are named without one."""
+    """For PostgreSQL: schema of the queue, and of tables whose name has no schema."""
     key: Text
-    """The column that says what is pending: with the same name and type in each table."""
+    """Column that identifies pending work. It has the same name and type in each table."""
     keys: _Keys = QueueKeys()
-    """The type of the keys (`text`, `uuid`), or the range of integers that there can be."""
+    """Type of the keys (`text`, `uuid`), or the range of integers."""
     source: QueueRows
-    """The rows whose keys are to be covered."""
+    """Rows that need to be covered."""
     covered_by: tuple[QueueCoverRows, ...] = Field(min_length=1)
-    """The tables that cover it: one of these is enough."""
+    """Tables whose rows cover a key, as a list. A row in one of them is enough."""
     settle: Pause = Field(default=0, json_schema_extra={"default": "0s"})
-    """The time after its event at which a key is first offered, such as `2h`: until then its cover may be on the way.
-    """
+    """Time after its event at which a key is first offered, such as `2h`. Until then its cover may still arrive."""
     order: Literal["newest", "oldest"] = "newest"
-    """Whether the highest keys are offered first, or the lowest."""
+    """Order in which keys are offered: `newest` (highest keys first) or `oldest` (lowest keys first)."""
     participants: Text | None = None
-    """A column of the source, of integers: whom a key concerns, for `next --participants`."""
+    """Column of the source, of integers, with the participants that a key concerns. For `next --participants`."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -29,12 +29,13 @@ MAX_RERANKED: Final = 200
 
 
 class Weights(Model):
-    """Weights of the two lists of a hybrid search: the score of a hit is the sum over them of weight / (60 + rank)."""
+    """Weights of the two lists of a hybrid search. The score of a hit is the sum of weight / (60 + rank) over both
+    lists."""
 
     text: Real = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
-    """Weight of the list by words."""
+    """Weight of the list found by words."""
     vector: Real | None = Field(default=None, ge=0, le=1000, allow_inf_nan=False)
-    """Weight of the list by vectors: 1, or 0.5 with the embedder `static`, when left out."""
+    """Weight of the list found by vectors. If left out: 1, or 0.5 with the embedder `static`."""
 
     @model_validator(mode="after")
     def _something_counts(self) -> Self:
@@ -44,22 +45,22 @@ class Weights(Model):
 
 
 class HttpRerank(Variant):
-    """An endpoint that reranks."""
+    """An endpoint that reranks hits."""
 
     type: Literal["http"] = "http"
     """`http`."""
     url: Text
-    """Address that is asked, such as `https://api.cohere.com/v2/rerank` or `http://host:8080/rerank`."""
+    """Address of the endpoint, such as `https://api.cohere.com/v2/rerank` or `http://host:8080/rerank`."""
     model: Text | None = None
-    """Name of the model, where the endpoint has several."""
+    """Name of the model, if the endpoint has several."""
     protocol: Literal["cohere", "tei"] = "cohere"
-    """`cohere` (also Jina, vLLM, Infinity, LiteLLM), or `tei` (Hugging Face's text-embeddings-inference)."""
+    """Protocol: `cohere` (also Jina, vLLM, Infinity, LiteLLM), or `tei` (Hugging Face's text-embeddings-inference)."""
     api_key: SecretStr | None = None
-    """Key sent as a bearer token; write `${COHERE_API_KEY}`, never the key itself."""
+    """Key, sent as a bearer token. Write `${COHERE_API_KEY}`, never the key itself."""
     top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
-    """So many of the first hits are looked at."""
+    """Number of first hits to rerank, from 2 to 200."""
     timeout: Duration = Field(default=5_000, json_schema_extra={"default": "5s"})
-    """Time for an answer, such as `2s`; after that the hits stay in their order."""
+    """Maximum time to wait for an answer, such as `2s`. After that, the hits keep their order."""
 
     @field_validator("url")
     @classmethod
@@ -68,25 +69,25 @@ class HttpRerank(Variant):
 
 
 class SentenceTransformersRerank(Variant):
-    """A cross-encoder run in this process by the sentence-transformers library (an extra)."""
+    """A cross-encoder run in this process by the library sentence-transformers (an extra)."""
 
     type: Literal["sentence-transformers"] = "sentence-transformers"
     """`sentence-transformers`."""
     model: Text
     """Name or folder of the model, such as `cross-encoder/ms-marco-MiniLM-L6-v2`."""
     top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
-    """So many of the first hits are looked at."""
+    """Number of first hits to rerank, from 2 to 200."""
 
 
 class PythonRerank(Variant):
-    """A function of yours, from a query and texts to a score for each; see [functions.md](functions.md#reranking)."""
+    """Your function, from a query and texts to a score for each; see [functions.md](functions.md#reranking)."""
 
     type: Literal["python"] = "python"
     """`python`."""
     function: FunctionName
     """`package.module:function`, from a query and a list of texts to a list of numbers."""
     top: Whole = Field(default=50, ge=2, le=MAX_RERANKED)
-    """So many of the first hits are looked at."""
+    """Number of first hits to rerank, from 2 to 200."""
 
 
 Rerank: TypeAlias = HttpRerank | SentenceTransformersRerank | PythonRerank
@@ -96,19 +97,20 @@ DeclaredRerank: TypeAlias = Annotated[
 
 
 class Searching(Model):
-    """The way in which an entity is searched."""
+    """Settings for searching an entity."""
 
     mode: Literal["text", "vector", "hybrid"] | None = None
-    """Mode of searches that name none: `hybrid`, or `text` with the embedder `hashing`, which knows no meaning."""
+    """Default mode of searches: `text`, `vector` or `hybrid`. If left out: `hybrid`, or `text` with the embedder
+    `hashing`, which does not know what words mean."""
     weights: Weights = Weights()
     """Weights of the two lists of a hybrid search."""
     rerank: DeclaredRerank | None = None
-    """A model that looks at the first hits again, and puts them in its own order."""
+    """Model that reorders the first hits."""
     language: Text = "english"
-    """The language whose stems are found: `printers` by `printer`. `none` finds words as they are."""
+    """Language of the texts, for stems: `printer` finds `printers`. `none` finds words only as they are."""
     boosts: Boosts = Field(default_factory=dict)
-    """Columns that are searched by words, each with how many times its words count, 1 to 10; 0 leaves one out. Those
-    that are not named: `title` twice, `text` once, declared columns not at all."""
+    """Columns that are searched by words, each with a factor for its words from 1 to 10; 0 leaves a column out.
+    Defaults: `title` 2, `text` 1, declared columns 0."""
 
     @field_validator("language")
     @classmethod

@@ -46,12 +46,13 @@ _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
 
 class SqsEvents(Variant):
-    """Messages about objects of S3 in a queue of SQS: `--watch` then looks at these alone."""
+    """A queue of SQS with messages about changed objects in S3. Between listings, `--watch` looks only at these
+    objects."""
 
     type: Literal["sqs"] = "sqs"
     """`sqs`."""
     url: Text
-    """URL of the queue. Its bucket sends `s3:ObjectCreated:*` and `s3:ObjectRemoved:*` there, or EventBridge does."""
+    """URL of the queue. The bucket, or EventBridge, must send `s3:ObjectCreated:*` and `s3:ObjectRemoved:*` to it."""
 
     @field_validator("url")
     @classmethod
@@ -62,7 +63,7 @@ class SqsEvents(Variant):
 
 
 class FilesSource(Variant):
-    """Files in folders: local ones, or any URL that fsspec can list."""
+    """Files in folders, on a local disk or at any URL that fsspec can list."""
 
     type: Literal["files"] = "files"
     """`files`: documents."""
@@ -72,15 +73,16 @@ class FilesSource(Variant):
     """Globs of files to index, relative to each folder, in `.gitignore` style (but `*.md` matches files only).
     Default: common text, HTML, PDF and source code."""
     exclude: Globs = DEFAULT_EXCLUDE
-    """Globs of files to leave out; they win over `include`. Default: folders of version control,
-    virtual environments and caches."""
+    """Globs of files to leave out. They override `include`. Default: folders of version control, virtual environments
+    and caches."""
     storage_options: dict[str, Secret[JsonValue]] = Field(default={})
-    """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+    """Options for fsspec, such as `key` or `endpoint_url`. Values are treated as secrets."""
     events: SqsEvents | None = None
-    """A queue that tells what changes, of a source in S3: between listings `--watch` looks at these objects alone."""
+    """Queue of changes of a source in S3. Between listings, `--watch` looks only at the objects that its messages name.
+    """
 
     inventory: Text | None = None
-    """The inventories of a bucket in S3, which are read in place of listing it:
+    """Inventories of a bucket in S3, which are read instead of listing the bucket:
     `s3://inventory-bucket/prefix/source-bucket/config-id`. See [many-servers.md](many-servers.md#inventories-of-s3)."""
 
     _texts = field_validator("path", "include", "exclude")(no_empty_text)
@@ -120,10 +122,11 @@ class FeedSource(Variant):
     """File, folder (all `.jsonl` and `.ndjson` below it) or glob (`feed/*.jsonl`), or a list of them: relative to the
     project, absolute, or a URL."""
     storage_options: dict[str, Secret[JsonValue]] = Field(default={})
-    """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+    """Options for fsspec, such as `key` or `endpoint_url`. Values are treated as secrets."""
 
     format: Literal["json", "debezium"] = "json"
-    """The format of the lines: `json` as Instep reads it, or events of `debezium`, whose columns `document` names."""
+    """Format of the lines: `json` (Instep's own), or `debezium` (change events of a table, whose columns `document`
+    names)."""
 
     _texts = field_validator("path")(no_empty_text)
 
@@ -142,18 +145,18 @@ class KafkaSource(Variant):
     topic: Text
     """Name of the topic."""
     format: Literal["json", "debezium"] = "json"
-    """The format of the messages: `json` as Instep reads it, or events of `debezium`, whose columns `document`
-    names."""
+    """Format of the messages: `json` (Instep's own), or `debezium` (change events of a table, whose columns `document`
+    names)."""
     security: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = "plaintext"
-    """The way to the brokers: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`."""
+    """Protocol of the brokers: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    """The login with `sasl_…`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    """Login method for `sasl_…`: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
     user: Text | None = None
-    """Name for the login."""
+    """User name for the login."""
     password: SecretText | None = None
     """Password for the login, such as `${KAFKA_PASSWORD}`."""
     options: dict[str, SecretText] = Field(default={})
-    """More settings of librdkafka, such as `ssl.ca.location`; values are treated as secrets."""
+    """More settings of librdkafka, such as `ssl.ca.location`. Values are treated as secrets."""
 
     _texts = field_validator("servers")(no_empty_text)
 
@@ -191,19 +194,19 @@ class KafkaSource(Variant):
 
 
 class PythonSource(Variant):
-    """Functions or a class of yours that list documents and read one; see [functions.md](functions.md#sources)."""
+    """Your functions or your class that list documents and read one; see [functions.md](functions.md#sources)."""
 
     type: Literal["python"] = "python"
     """`python`: documents."""
     list: FunctionName | None = None
-    """`package.module:function`, which gives all documents that there are: of each an id and a version."""
+    """`package.module:function`, which lists all documents: the id and version of each."""
     read: FunctionName | None = None
     """`package.module:function`, from an id to the document: text, bytes, a `ReadDocument`, or None if it is gone."""
     class_: ClassName | None = Field(default=None, alias="class")
-    """`package.module:Class`, whose methods `list` and `read` do the same, in place of the two; or the name that an
+    """`package.module:Class`, with methods `list` and `read` instead of the two functions; or the name that an
     installed package gives it."""
     options: dict[str, SecretText] = Field(default={})
-    """Arguments with which the class is called; values are treated as secrets."""
+    """Arguments of the class. Values are treated as secrets."""
 
     @model_validator(mode="after")
     def _functions_or_class(self) -> Self:
@@ -251,12 +254,12 @@ class SparkSource(Variant):
     path: OneOrMore | None = None
     """File or folder, or a list of them: relative to the project, absolute, or a URL."""
     table: Text | None = None
-    """Instead of `path`: a table of Spark's catalog (`catalog.db.commits`), or with `format: jdbc` one of the
+    """Table to read instead of `path`: one of Spark's catalog (`catalog.db.commits`), or with `format: jdbc` one of the
     database."""
     options: dict[str, SecretText] = Field(default={})
-    """Options of Spark's reader, such as `url`, `user` and `password` of `jdbc`; values are treated as secrets."""
+    """Options of Spark's reader, such as `url`, `user` and `password` of `jdbc`. Values are treated as secrets."""
     sql: Text | None = None
-    """A query in Spark's SQL that gives the rows; the table is called `source` in it."""
+    """Query in Spark's SQL that returns the rows. It calls the table `source`."""
 
     _sql = field_validator("sql")(_reads_the_source)
 
@@ -295,26 +298,26 @@ class ClickHouseSource(Variant):
     type: Literal["clickhouse"] = "clickhouse"
     """`clickhouse`: a table in ClickHouse, on a server or in this process (chdb)."""
     uri: Text = Field(repr=False)
-    """Folder (relative to the project) of ClickHouse in this process, or a server:
-    `http://user:${PASSWORD}@host:8123/database` (or `https`)."""
+    """Server (`http://user:${PASSWORD}@host:8123/database`, or `https`), or the folder (relative to the project) of
+    ClickHouse in this process."""
     table: Text
     """Name of the table, or `database.table`."""
     sql: Text | None = None
-    """A query in ClickHouse's SQL that gives the rows; the table is called `source` in it."""
+    """Query in ClickHouse's SQL that returns the rows. It calls the table `source`."""
 
     _address = field_validator("uri")(clickhouse_uri)
     _sql = field_validator("sql")(_reads_the_source)
 
 
 class DeltaSource(Variant):
-    """A Delta table, whose changes are followed from version to version, without Spark."""
+    """A Delta table, read without Spark. Instep follows its changes from version to version."""
 
     type: Literal["delta"] = "delta"
-    """`delta`: a Delta table; its rows are documents, if the entity has a `document`."""
+    """`delta`: a Delta table. Its rows are documents if the entity has a `document`."""
     path: OneOrMore
-    """Folder of the table, in which its `_delta_log` lies: relative to the project, absolute, or a URL."""
+    """Folder of the table, which contains its `_delta_log`: relative to the project, absolute, or a URL."""
     storage_options: dict[str, SecretText] = Field(default={})
-    """Options passed on to deltalake, such as `AWS_ACCESS_KEY_ID`; values are treated as secrets."""
+    """Options for deltalake, such as `AWS_ACCESS_KEY_ID`. Values are treated as secrets."""
 
     @field_validator("path")
     @classmethod
@@ -329,15 +332,15 @@ class DeltaSource(Variant):
 
 
 class IcebergSource(Variant):
-    """An Iceberg table, whose changes are followed from snapshot to snapshot, without Spark."""
+    """An Iceberg table, read without Spark. Instep follows its changes from snapshot to snapshot."""
 
     type: Literal["iceberg"] = "iceberg"
-    """`iceberg`: an Iceberg table; its rows are documents, if the entity has a `document`."""
+    """`iceberg`: an Iceberg table. Its rows are documents if the entity has a `document`."""
     table: Text
     """Name of the table in its catalog: `namespace.table`."""
     catalog: dict[str, SecretText] = Field(min_length=1)
-    """Options of pyiceberg's catalog, such as `uri`, `warehouse` and `type`, and its `name` (`default`); values are
-    treated as secrets."""
+    """Options of pyiceberg's catalog, such as `uri`, `warehouse` and `type`, and its `name` (`default` if left out).
+    Values are treated as secrets."""
 
     @property
     def path(self) -> None:

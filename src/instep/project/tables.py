@@ -64,12 +64,12 @@ Properties = Annotated[
 
 
 class Node(Model):
-    """The nodes and edges that each row of a table becomes in the graph."""
+    """Nodes that the rows of a table become in the graph."""
 
     label: str
-    """Label of the nodes; one entity of the project makes the nodes of a label."""
+    """Label of the nodes. Each label belongs to one entity of the project."""
     properties: Properties | None = None
-    """Columns that become properties, as a list or as `property: column`; all columns when left out."""
+    """Columns that become properties, as a list or as `property: column`. All columns if left out."""
 
     @field_validator("label")
     @classmethod
@@ -95,20 +95,20 @@ class End(Model):
     """One end of an edge."""
 
     label: Text
-    """Label of the node that the edge leads to: that of an entity of this project."""
+    """Label of the node at this end. Must be the label of an entity of this project."""
     columns: AnyColumns = ()
-    """Columns that hold the node's key, in its order; left out, the end is the row itself."""
+    """Columns that hold the node's key, in the order of the key. Without them, this end is the row itself."""
 
 
 class Edge(Model):
-    """A relation that a row has: by a foreign key, or (both ends in columns) by a join table."""
+    """A relation of a row: by a foreign key, or by a join table (both ends in columns)."""
 
     kind: str
-    """Kind of the edge, such as `AUTHORED`; an entity has each kind once."""
+    """Kind of the edge, such as `AUTHORED`. An entity has each kind only once."""
     start: End = Field(alias="from")
-    """Node that the edge leads from."""
+    """Node where the edge begins."""
     end: End = Field(alias="to")
-    """Node that it leads to."""
+    """Node where the edge ends."""
 
     @field_validator("kind")
     @classmethod
@@ -125,69 +125,68 @@ class Edge(Model):
 
 
 class IndexMapping(Model):
-    """Parts of an index of OpenSearch or Elasticsearch, over those that Instep makes by itself."""
+    """Settings of an index of OpenSearch or Elasticsearch, in addition to those that Instep makes by itself."""
 
     properties: dict[str, dict[str, Any]] = Field(default={})
-    """Fields by column, such as `title: {type: text, analyzer: german}`. One that names another type is taken as it
-    is; else what it names comes over Instep's own."""
+    """Fields by column, such as `title: {type: text, analyzer: german}`. A field of another type than Instep's is used
+    as it is; otherwise its settings override Instep's own."""
     analysis: dict[str, Any] = Field(default={})
-    """Analysers, filters and tokenizers that fields name."""
+    """Analysers, filters and tokenizers that the fields use."""
     settings: dict[str, Any] = Field(default={})
     """Settings of the index, such as `number_of_shards: 3`."""
 
 
 class Changes(Model):
-    """The source of changes, in place of the watermark."""
+    """Source of changes, instead of the watermark."""
 
     queue: Text
-    """Name of a pending queue under `queues`: a run indexes the keys that are pending, and acknowledges them."""
+    """Name of a pending queue under `queues`. A run indexes the pending keys, and acknowledges them."""
 
 
 class TableEntity(EntityBase):
-    """Rows of a table: where they come from, what tells them apart and when they changed, what they become."""
+    """Rows of a table: their source, the columns that identify them and show changes, and what they become in the
+    index."""
 
     source: DeclaredRows
-    """The place of the rows."""
+    """Source of the rows."""
     key: Columns
-    """Column or columns that tell rows apart; never null."""
+    """Column or columns that identify a row. Never null."""
     scope: Text | None = None
-    """Column with the traversal path (`42/9970/`) of the namespace that a row belongs to; without it the entity is
-    global."""
+    """Column with the traversal path (`42/9970/`) of the row's namespace. Without it, the entity is global."""
     watermark: Text | None = None
-    """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
+    """Column with the time of a row's last change. Without it, all rows are read whenever the table has changed."""
     watermark_lag: Pause = Field(default=300_000, json_schema_extra={"default": "5m"})
-    """The time that a row may come late: how far its watermark may be below the greatest that a run has seen. Choose
-    more than the longest transaction lasts and clocks differ. A row that comes later is found by
-    `instep reconcile`."""
-    reconcile: Duration | None = None
-    """The time after which a run compares all keys with the index, as `instep reconcile` does, and repairs what
-    differs, such as `7d`."""
-    deleted: Text | None = None
-    """Column that is true for rows that are deleted."""
-    changes: Changes | None = None
-    """The source of changes, if not the watermark."""
-    order: AnyColumns = ()
-    """Columns that the source is sorted by; the scope and the key when left out."""
-    slices: Slices = "auto"
-    """Slices of a first run, and of a window of many changed rows: as many as the
-    rows need (`auto`), or at most this number.
+    """Maximum delay of a row: how far its watermark may be below the greatest one that a run has seen. Set it to more
+    than your longest transaction takes, plus the difference of clocks. `instep reconcile` finds rows that come later.
     """
+    reconcile: Duration | None = None
+    """Time after which a run compares all keys with the index, as `instep reconcile` does, and repairs differences,
+    such as `7d`. Never if left out."""
+    deleted: Text | None = None
+    """Column that is true for deleted rows."""
+    changes: Changes | None = None
+    """Source of changes, instead of the watermark."""
+    order: AnyColumns = ()
+    """Columns by which the source is sorted. The scope and the key if left out."""
+    slices: Slices = "auto"
+    """Number of slices of a first run, and of a window with many changed rows: `auto` (as many as the rows need), or a
+    maximum."""
     cuts: Literal["balanced", "even"] = "balanced"
-    """Slices of the same number of rows (`balanced`), or of the same stretch of the key (`even`)."""
+    """Way of cutting slices: `balanced` (the same number of rows in each), or `even` (the same range of the key in
+    each)."""
     batch_rows: Whole = Field(default=50_000, ge=1, le=MAX_BATCH_ROWS)
-    """Most rows in an Arrow batch that a task works on at once."""
+    """Maximum number of rows in an Arrow batch that a task works on at once."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of the source's rows to another."""
     node: Node | None = None
-    """The nodes and edges that a row becomes in the graph. Without node and edges: a node called like the entity, with
-    all columns.
+    """Node that a row becomes in the graph. Without `node` and `edges`: a node named like the entity, with all columns.
     """
     edges: tuple[Edge, ...] = ()
-    """Relations that a row has; without a node the table is a join table."""
+    """Relations of a row. With `edges` and without `node`, the table is a join table."""
     mapping: IndexMapping | None = None
-    """Fields, analysers and settings of the index; for targets of the type `opensearch`."""
+    """Fields, analysers and settings of the index. Only for targets of the type `opensearch`."""
     deletes: Deletes = Deletes()
-    """The number of rows that a rebuild may lose unasked."""
+    """Limits on what a run may delete, or a rebuild may lose, without `--allow-deletes`."""
 
     @property
     def namespaced(self) -> bool:

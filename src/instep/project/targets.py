@@ -41,14 +41,14 @@ def is_schema(name: str) -> bool:
 
 
 class LanceTarget(Variant):
-    """Lance datasets: embedded, on a disk or in an object store."""
+    """Lance datasets, on a disk or in an object store. Needs no server."""
 
     type: Literal["lance"] = "lance"
     """`lance`: for documents and tables."""
     uri: Text
     """Folder (relative to the project) or URL (`s3://bucket/prefix`) that holds the indexes."""
     storage_options: dict[str, SecretText] = Field(default={})
-    """Options of the object store, such as `aws_region`; values are treated as secrets."""
+    """Options of the object store, such as `aws_region`. Values are treated as secrets."""
 
     def storage(self) -> dict[str, str]:
         """The storage options in clear text, for the client library only."""
@@ -61,11 +61,11 @@ class ClickHouseTarget(Variant):
     type: Literal["clickhouse"] = "clickhouse"
     """`clickhouse`: for tables."""
     uri: Text = Field(repr=False)
-    """Folder (relative to the project) for ClickHouse in this process, or a server:
-    `http://user:${PASSWORD}@host:8123/database` (or `https`)."""
+    """Server (`http://user:${PASSWORD}@host:8123/database`, or `https`), or a folder (relative to the project) for
+    ClickHouse in this process."""
     staging: Text | None = None
-    """Folder or URL where tasks put rows before they are inserted; all tasks must reach it. A server needs one;
-    else it is in the folder."""
+    """Folder or URL for rows that are about to be inserted. All tasks must reach it. Required for a server; in process,
+    Instep uses a place inside `uri`."""
 
     _address = field_validator("uri")(clickhouse_uri)
 
@@ -78,14 +78,14 @@ class ClickHouseTarget(Variant):
 
 
 class PostgresTarget(Variant):
-    """Tables of a PostgreSQL database; for documents with the extension pgvector."""
+    """Tables of a PostgreSQL database. Documents need the extension pgvector."""
 
     type: Literal["postgres"] = "postgres"
     """`postgres`: for documents (with the extension pgvector) and tables."""
     uri: Text = Field(repr=False)
-    """`postgresql://user:${PASSWORD}@host/database`."""
+    """Address of the database: `postgresql://user:${PASSWORD}@host/database`."""
     schema_: Text = Field(default="public", alias="schema")
-    """Schema of the database that holds the tables."""
+    """Schema of the tables. It is created if it does not exist."""
 
     _address = field_validator("uri")(postgres_uri)
 
@@ -103,7 +103,7 @@ class QdrantTarget(Variant):
     type: Literal["qdrant"] = "qdrant"
     """`qdrant`: for documents."""
     uri: Text = Field(repr=False)
-    """Folder (relative to the project) for Qdrant in this process, or a server: `http://host:6333` (or `https`)."""
+    """Server (`http://host:6333`, or `https`), or a folder (relative to the project) for Qdrant in this process."""
     api_key: SecretStr | None = None
     """Key of the server; write `${QDRANT_API_KEY}`, never the key itself."""
 
@@ -116,12 +116,12 @@ class MilvusTarget(Variant):
     type: Literal["milvus"] = "milvus"
     """`milvus`: for documents."""
     uri: Text = Field(repr=False)
-    """File (relative to the project) that ends in `.db` for Milvus in this process (Milvus Lite), or a server:
-    `http://host:19530` (or `https`)."""
+    """Server (`http://host:19530`, or `https`), or a file (relative to the project) that ends in `.db` for Milvus in
+    this process (Milvus Lite)."""
     token: SecretStr | None = None
-    """The server's credentials: `${MILVUS_TOKEN}`, which is `user:password` or a key."""
+    """Credentials of the server, `user:password` or a key. Write `${MILVUS_TOKEN}`, never the token itself."""
     partition_prefix: str = "bucket"
-    """Documents of bucket 3 are in the partition `bucket_3`: its name before the number."""
+    """Prefix of the names of partitions: documents of bucket 3 are in the partition `bucket_3`."""
 
     _address = field_validator("uri")(milvus_uri)
 
@@ -135,22 +135,22 @@ class MilvusTarget(Variant):
 
 
 class OpenSearchTarget(Variant):
-    """Indexes of an OpenSearch server, with its plugin k-NN, or of an Elasticsearch server."""
+    """Indexes of an OpenSearch server with the plugin k-NN, or of an Elasticsearch server."""
 
     type: Literal["opensearch"] = "opensearch"
     """`opensearch`: for documents and tables."""
     uri: Text = Field(repr=False)
-    """Server: `https://host:9200` (or `http`), without user and password."""
+    """Address of the server, without user and password: `https://host:9200` (or `http`)."""
     user: Text | None = None
-    """User of the server."""
+    """User name. Needs `password`."""
     password: SecretStr | None = None
-    """The user's password; write `${OPENSEARCH_PASSWORD}`, never the password itself."""
+    """Password of the user. Write `${OPENSEARCH_PASSWORD}`, never the password itself."""
     api_key: SecretStr | None = None
-    """Key in place of user and password; write `${OPENSEARCH_API_KEY}`, never the key itself."""
+    """API key, instead of user and password. Write `${OPENSEARCH_API_KEY}`, never the key itself."""
     max_payload_bytes: int = Field(default=10_000_000, ge=100_000, le=100_000_000)
-    """Bytes of one bulk request at most; a server takes 100 MB, unless it is configured otherwise."""
+    """Maximum number of bytes of one bulk request. Servers accept 100 MB unless they are configured otherwise."""
     max_requests: int = Field(default=4, ge=1, le=32)
-    """Bulk requests of one task in flight at most."""
+    """Maximum number of bulk requests that one task has in flight."""
 
     _address = field_validator("uri")(opensearch_uri)
 
@@ -164,17 +164,17 @@ class OpenSearchTarget(Variant):
 
 
 class PythonTarget(Variant):
-    """A target of yours, or one that an installed package brings; see [functions.md](functions.md#targets)."""
+    """Your target, or one from an installed package; see [functions.md](functions.md#targets)."""
 
     type: Literal["python"] = "python"
-    """`python`: for documents or tables, whichever its class is made for."""
+    """`python`: for documents or tables, depending on its class."""
     class_: ClassName = Field(alias="class")
     """`package.module:Class`, or the name that an installed package gives it."""
     uri: Text = Field(repr=False)
-    """Folder (relative to the project) or URL: the place, which it is given first. All that tells places apart is in
-    it."""
+    """Folder (relative to the project) or URL of the target, passed to the class as its first argument. Different
+    places must have different `uri`s."""
     options: dict[str, SecretText] = Field(default={})
-    """Further arguments with which the class is called; values are treated as secrets."""
+    """Further arguments of the class. Values are treated as secrets."""
 
     @field_validator("uri")
     @classmethod

@@ -169,11 +169,11 @@ def test_documents_are_cut_by_tokens(tmp_path: Path, tokenizer: Tokenizer) -> No
 @pytest.mark.parametrize(
     ("chunk", "embed", "said"),
     [
-        ({"unit": "tokens", "size": 9}, {"type": "hashing"}, "how the embedder `hashing` counts tokens"),
-        ({"unit": "tokens"}, {"type": "static"}, "say how many tokens"),
+        ({"unit": "tokens", "size": 9}, {"type": "hashing"}, "cannot count the tokens of the embedder `hashing`"),
+        ({"unit": "tokens"}, {"type": "static"}, "set the maximum number of tokens"),
         ({"unit": "token", "size": 9}, {"type": "static"}, "characters"),
         ({"unit": "tokens", "size": 9, "overlap": 9}, {"type": "static"}, "must be smaller"),
-        ({"unit": "tokens", "size": 9, "type": "python", "function": "a:b"}, {"type": "static"}, "a function cuts"),
+        ({"unit": "tokens", "size": 9, "type": "python", "function": "a:b"}, {"type": "static"}, "your function"),
     ],
 )
 def test_what_has_no_tokens_is_refused(tmp_path: Path, chunk: Any, embed: Any, said: str) -> None:

@@ -109,7 +109,7 @@ def test_a_declared_character_set_is_that_of_files_that_are_not_utf8_and_is_trie
 
 def test_a_character_set_that_python_does_not_know_is_refused_before_anything_is_done(root: Path) -> None:
     for encoding in ("cp9999", "base64", ""):
-        with pytest.raises(ValueError, match="is no character set that Python knows"):
+        with pytest.raises(ValueError, match="is not a character set that Python knows"):
             opened(root, encoding=encoding)
-    with pytest.raises(ValueError, match="is for files, and the source gives texts"):
+    with pytest.raises(ValueError, match="is for files only, and this source delivers texts"):
         opened(root, encoding="cp1252", source={"type": "feed"})

@@ -354,7 +354,7 @@ def test_options_are_not_in_the_fingerprint(root: Path) -> None:
     [
         ({"read": "a:b"}, "is missing: name functions `list` and `read`, or a `class`"),
         ({"list": "a:b", "read": "a:b", "options": {"x": "1"}}, "belong to a `class`"),
-        ({"class": "a:B", "list": "a:b"}, "is there beside `class`, which has it as a method"),
+        ({"class": "a:B", "list": "a:b"}, "cannot be set together with `class`, which has it as a method"),
         ({"class": "a.b"}, "must have the form package.module:Class, or be the name that an installed"),
     ],
 )

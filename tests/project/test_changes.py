@@ -49,13 +49,13 @@ def test_keys_may_be_texts_and_uuids(load: Load, kind: str) -> None:
     ("old", "new", "expected"),
     [
         ("queue: salts}", "queue: slats}", "no such queue; found 'slats'; allowed: salts (did you mean salts?)"),
-        ("    key: match_id\n    changes", "    key: id\n    changes", "that has to be the key, and alone"),
-        ("    key: match_id\n    changes", "    key: [match_id, a]\n    changes", "that has to be the key, and alone"),
-        ("game.history}", "game.players}", "is about the table history"),
-        ("    changes", "    scope: path\n    changes", "rows that a queue says have no namespaces"),
-        ("    changes", "    watermark: at\n    watermark_lag: 5m\n    changes", "is the queue's to say"),
+        ("    key: match_id\n    changes", "    key: id\n    changes", "alone, which is the key of"),
+        ("    key: match_id\n    changes", "    key: [match_id, a]\n    changes", "alone, which is the key of"),
+        ("game.history}", "game.players}", "must be history, the table of the queue"),
+        ("    changes", "    scope: path\n    changes", "the keys of a queue have no namespaces"),
+        ("    changes", "    watermark: at\n    watermark_lag: 5m\n    changes", "set `settle` of the queue"),
         ("    changes", "    document: {text: a}\n    changes", "is for tables, and this is an entity of documents"),
-        ("salts}\n", f"salts}}\n{SECOND}", "Match takes from this queue already"),
+        ("salts}\n", f"salts}}\n{SECOND}", "Match uses this queue already"),
     ],
 )
 def test_settings_that_do_not_fit_the_queue_are_refused(reject: Reject, old: str, new: str, expected: str) -> None:

@@ -61,7 +61,7 @@ def test_a_global_entity_cannot_depend_on_namespaces(reject: Reject) -> None:
     declared = f"  All:\n{table}    depends_on: [One]\n  One:\n{table}    scope: path\n    depends_on: []\n"
     (problem,) = reject(HEAD + declared).problems
     assert (problem.line, problem.path) == (8, "entities.All.depends_on[0]")
-    assert "cannot wait for one that is indexed by namespaces: these are not all known" in problem.message
+    assert "cannot wait for one that is indexed by namespaces: not all namespaces are known" in problem.message
 
 
 def test_one_name_is_written_as_a_list_too(reject: Reject) -> None:

@@ -73,7 +73,7 @@ def test_spark_cannot_reach_a_target_in_this_process(target: dict[str, str]) -> 
     [
         ("target: index", "target: graph", "24 entities.Notes.target: documents need a target of the type lance, "),
         ("target: index", "target: graph", "found 'graph'; allowed: index"),
-        ("    target: index\n", "", "must say which target, as there is more than one; allowed: index"),
+        ("    target: index\n", "", "must name a target, because the project has several; allowed: index"),
         ("target: graph", "target: grph", "no such target; found 'grph'; allowed: graph, index (did you mean graph?)"),
         ("label: Person}", "label: Commit}", "21 entities.Author.node.label: the entity Commit makes the nodes of"),
         ("label: Person}", "label: commit}", "21 entities.Author.node.label: the entity Commit makes the nodes of"),
@@ -136,7 +136,7 @@ def test_an_entity_with_several_targets_becomes_one_for_each() -> None:
         (["a", "c"], "no such target"),
         (["a", "a"], "is named twice"),
         (["a", "t"], "documents need a target of the type lance"),
-        (["a", "not-plain"], "its name must be letters, digits, underscores"),
+        (["a", "not-plain"], "its name must be letters, digits and underscores"),
     ],
 )
 def test_targets_that_cannot_be_several(targets: list[str], says: str) -> None:
@@ -145,7 +145,7 @@ def test_targets_that_cannot_be_several(targets: list[str], says: str) -> None:
 
 
 def test_target_and_targets_are_not_both_there() -> None:
-    with pytest.raises(ValidationError, match="is there beside `target`"):
+    with pytest.raises(ValidationError, match="cannot be set together with `target`"):
         project(Notes={**DOCUMENTS, "target": "only", "targets": ["only"]})
 
 

@@ -42,7 +42,7 @@ def test_tables_with_versions_are_read_without_spark_and_keep_their_secrets(load
         ("path: lake/tickets, ", "", "entities.Ticket.source.path: is missing"),
         ("path: lake/tickets", "path: [a, b]", "entities.Ticket.source.path: a Delta table has one path"),
         ("path: lake/tickets", "path: ''", "entities.Ticket.source.path: must not be empty"),
-        ("    document: {key: id, text: body}\n", "", "entities.Ticket.document: is missing: say which columns"),
+        ("    document: {key: id, text: body}\n", "", "entities.Ticket.document: is missing: name the columns"),
         ("table: wiki.pages, ", "", "entities.Page.source.table: is missing"),
         (
             ', catalog: {uri: "https://host/x", token: "${SECRET}"}',
@@ -85,7 +85,7 @@ def test_without_a_document_rows_are_nodes_that_need_no_spark(load: Load) -> Non
     [
         ("watermark: at", "entities.Person.watermark: is not needed: the versions of delta say what has changed"),
         ("changes: {queue: people}", "entities.Person.changes: is not needed"),
-        ("transform: people:clean", "entities.Person.transform: is for sources that Spark reads"),
+        ("transform: people:clean", "entities.Person.transform: needs a source that Spark reads"),
     ],
 )
 def test_what_versions_leave_nothing_to_is_refused(reject: Reject, more: str, says: str) -> None:

@@ -238,7 +238,7 @@ def test_an_unknown_target_lists_the_targets(reject: Reject) -> None:
 
 def test_more_than_one_target_must_be_chosen_from(reject: Reject) -> None:
     error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:"))
-    assert str(error.problems[0]).endswith("must say which target, as there is more than one; allowed: other, index")
+    assert str(error.problems[0]).endswith("must name a target, because the project has several; allowed: other, index")
 
 
 def test_a_value_of_the_wrong_type_is_answered_with_the_expected_type(reject: Reject) -> None:
@@ -284,7 +284,7 @@ def test_broken_yaml_is_one_clear_line(reject: Reject, text: str, line: int, mes
 def test_a_brace_that_is_not_closed_is_named_with_its_line(reject: Reject) -> None:
     error = reject("name: x\nchunk: {size: 8\n# more\n\n")
     assert error.problems[0].line == 5
-    assert error.hint == "Is what begins with { or [ in line 2 closed?"
+    assert error.hint == "Close the { or [ that is open in line 2."
 
 
 def test_a_variable_inside_braces_asks_for_quotes(reject: Reject) -> None:
@@ -309,7 +309,7 @@ def test_an_unknown_key_where_a_text_may_stand_too_is_told_like_any_other(reject
 @pytest.mark.parametrize("name", ["ctid", "xmax", "TableOID", "in", "Like", "null", "between", "iso"])
 def test_a_column_is_not_called_what_a_target_cannot_call_one(load: Load, reject: Reject, name: str) -> None:
     said = reject(BASE + f"    columns: {{'{name}': string, other: int}}\n")
-    assert f"columns.{name}: is a word of filters, or PostgreSQL's own" in str(said)
+    assert f"columns.{name}: is a reserved word of filters or of PostgreSQL" in str(said)
     assert said.problems[0].line == 7
     load(BASE + f"    columns: {{{name}_of: string}}\n")
 
@@ -411,4 +411,4 @@ def test_what_a_promotion_cannot_demand_is_told_once_with_its_line(reject: Rejec
 def test_aliases_that_make_a_small_file_fill_the_memory_are_refused(reject: Reject) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{each}: &a{each} [{', '.join([f'*a{each - 1}'] * 10)}]" for each in range(1, 6)]
-    assert "aliases make more than 10" in str(reject("\n".join(lines)))
+    assert "aliases expand to more than 10" in str(reject("\n".join(lines)))

@@ -162,7 +162,7 @@ def test_the_type_of_keys_is_declared_in_short(kind: KeyKind) -> None:
 
 
 def test_sqlite_has_no_uuids() -> None:
-    with pytest.raises(ValueError, match="SQLite has no type of UUIDs: where they are texts, say `text`"):
+    with pytest.raises(ValueError, match="SQLite has no type for UUIDs: write `text` if they are texts"):
         Project.model_validate({"name": "x", "queues": {"q": QUEUE | {"keys": "uuid"}}})
 
 

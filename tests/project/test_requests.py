@@ -52,7 +52,7 @@ def test_each_kind_of_request_has_its_policy(load: Load) -> None:
         ("namespaces: [42, 42/9970]", "1 namespaces[1]: one namespace is inside another"),
         ("namespaces: [42/9970, 42]", "1 namespaces[1]: one namespace is inside another"),
         ("namespaces: [42/1, 42/1/]", "1 namespaces[1]: is named twice"),
-        ("namespaces: [global]", "1 namespaces[0]: must be a traversal path such as 42/9970: `global` is no namespace"),
+        ("namespaces: [global]", "1 namespaces[0]: must be a traversal path such as 42/9970, not `global`"),
         ("namespaces: [a/b]", "1 namespaces[0]: must be a traversal path such as 42/9970; found 'a/b'"),
         ("namespaces: [true]", "1 namespaces[0]: must be text"),
         ("namespaces: [-1]", "1 namespaces[0]: must be a traversal path"),

@@ -46,7 +46,7 @@ def test_sources_that_only_spark_reads_need_the_spark_engine(load: Load, reject:
     assert isinstance(entity, DocumentEntity)
     assert entity.needs_spark
     inline = reject(project.replace("engine: auto", "engine: inline"))
-    assert "only Parquet files as they are need no Spark, and `engine` is inline" in str(inline)
+    assert "only unchanged Parquet files can be read without Spark, and `engine` is inline" in str(inline)
     alone = reject(project.replace("type: lance", "type: qdrant"))
     assert "the source needs Spark, and the target index is one in this process" in str(alone)
 
@@ -81,7 +81,7 @@ def test_rows_are_not_joined_to_sources_whose_own_changes_are_followed(reject: R
         ("type: spark, path: tickets", "type: files, path: docs", "document: is for rows of a table"),
         ("text: body", "text: body, title: body", "document.title: is the column of `text` already"),
         ("key: id, ", "", "document.key: "),
-        (" {key: id, text: body}", "", "document: is missing: say which columns are key and text"),
+        (" {key: id, text: body}", "", "document: is missing: name the columns of the key and the text"),
         (
             "text: body",
             "text: body, with: {comments: {source: {type: spark, path: c}, key: [a, b], text: t}}",

@@ -54,7 +54,7 @@ def test_options_are_texts_and_secret() -> None:
     ("old", "new", "says"),
     [
         ("path: data/commits", "path: x\n      table: x", "10 entities.Commit.source.table: name either `path` or"),
-        ("      path: data/commits\n", "", "7 entities.Commit.source: must say what to read: `path`, `table`, or"),
+        ("      path: data/commits\n", "", "7 entities.Commit.source: must name what to read: `path`, `table`, or"),
         ("path: data/commits", "path: []", "9 entities.Commit.source.path: must not be empty"),
         ("path: data/commits", "path: [x, '']", "9 entities.Commit.source.path[1]: must not be empty"),
         ("path: data/commits", "pth: x", "unknown key (did you mean path?); allowed: type, format, path, table, opt"),

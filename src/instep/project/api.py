@@ -16,7 +16,7 @@ def token_fault(token: str) -> str | None:
     """The reason why a token could be guessed, or is one that no header holds; None if it is sound."""
     if len(token) >= _SHORTEST and token.isascii() and token.isprintable() and not {" ", ","} & set(token):
         return None
-    return f"has at least {_SHORTEST} characters, and neither spaces nor commas"
+    return f"must have at least {_SHORTEST} characters, and neither spaces nor commas"
 
 
 def _sound(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,5 +57,5 @@ class Api(Model):
         seen = [each.token.get_secret_value() for each in value]
         for index, each in enumerate(seen):
             if each in seen[:index]:
-                raise problem("twice", "is there already", path=(index, "token"))
+                raise problem("twice", "is the same as another token", path=(index, "token"))
         return value

@@ -114,16 +114,16 @@ def check_columns(entity: WithColumns) -> None:
     """Check names and origins. Raises a validation error."""
     seen: dict[str, str] = {}
     if len(entity.columns) > _MOST_COLUMNS:
-        raise problem("columns", f"are more than {_MOST_COLUMNS}", path=("columns",))
+        raise problem("columns", f"must be at most {_MOST_COLUMNS}", path=("columns",))
     for name, column in entity.columns.items():
         path = ("columns", name)
         if not _NAME.fullmatch(name) or len(name) > _MOST or name.endswith("_"):
             message = f"a column's name is letters, digits and underscores, starting with a letter, at most {_MOST}"
             raise problem("column_name", message, path=path)
         if name.lower() in RESERVED or name.lower().startswith("instep_"):
-            raise problem("reserved", "is a name of Instep's own: call the column something else", path=path)
+            raise problem("reserved", "is a name that Instep itself uses: give the column another name", path=path)
         if name.lower() in _WORDS:
-            message = "is a word of filters, or PostgreSQL's own: call the column something else, and say `from:`"
+            message = "is a reserved word of filters or of PostgreSQL: give the column another name, and set `from:`"
             raise problem("reserved", message, path=path)
         if name.lower() in seen:
             raise problem("column_name", f"differs from {seen[name.lower()]} in case only", path=path)
@@ -135,7 +135,7 @@ def check_columns(entity: WithColumns) -> None:
         if each.column.type is DocumentColumnType.STRINGS and each.origin is not Origin.CHUNK
     ]
     if entity.readers is not None and entity.readers not in lists:
-        message = "is none of its columns that is a string[]"
+        message = "is not one of its columns of the type string[]"
         raise problem("readers", message, path=("readers",), allowed=lists)
 
 
@@ -170,7 +170,7 @@ def _origin(entity: WithColumns, name: str, column: Column) -> tuple[Origin, str
         case "chunk":
             _check_chunk_fact(of, column.type, path)
         case "transform" if of:
-            raise problem("from", "a transform adds it under its own name: say `transform`", path=path)
+            raise problem("from", "a transform adds the column under its own name: write `transform` alone", path=path)
     return _ORIGINS[kind], of or name
 
 
@@ -179,7 +179,7 @@ def _check_chunk_fact(of: str, kind: DocumentColumnType, path: tuple[str, ...]) 
         message = "is not a fact of a chunk"
         raise problem("from", message, path=path, allowed=[f"chunk:{each}" for each in CHUNK_FACTS])
     if kind is not CHUNK_FACTS[of]:
-        raise problem("type", f"chunk:{of} is of another type", path=(*path[:-1], "type"), allowed=[CHUNK_FACTS[of]])
+        raise problem("type", f"chunk:{of} has another type", path=(*path[:-1], "type"), allowed=[CHUNK_FACTS[of]])
 
 
 _ORIGINS: Final[Mapping[str, Origin]] = {
@@ -224,7 +224,7 @@ def _check_pattern(text: str, name: str, path: tuple[str, ...]) -> None:
     except re.error as error:
         raise problem("from", f"is not a regular expression: {error}", path=path) from None
     if not found.groups:
-        message = "has no group: put what is the value in parentheses, such as path:([^/]+)/"
+        message = "has no group: put the value in parentheses, such as path:([^/]+)/"
         raise problem("from", message, path=path)
     if found.groupindex and name not in found.groupindex:
-        raise problem("from", "has named groups, and none of the column's name", path=path)
+        raise problem("from", "has named groups, but none with the column's name", path=path)

@@ -122,21 +122,21 @@ class Chunk(Model):
     @model_validator(mode="after")
     def _function_of_python(self) -> Self:
         if (self.type == "python") != (self.function is not None):
-            raise problem("function", "belongs to `type: python`, and is needed there", path=("function",))
+            raise problem("function", "is required with `type: python`, and not allowed otherwise", path=("function",))
         return self
 
     @model_validator(mode="after")
     def _code_by_structure(self) -> Self:
         if self.code == "syntax" and self.type == "python":
-            raise problem("code", "is for `type: structure`: a function cuts as it likes", path=("code",))
+            raise problem("code", "needs `type: structure`: your function decides how it cuts", path=("code",))
         return self
 
     @model_validator(mode="after")
     def _size_in_tokens(self) -> Self:
         if self.unit == "tokens" and self.type == "python":
-            raise problem("unit", "is for `type: structure`: a function cuts as it likes", path=("unit",))
+            raise problem("unit", "needs `type: structure`: your function decides how it cuts", path=("unit",))
         if self.unit == "tokens" and "size" not in self.model_fields_set:
-            raise problem("required", "is missing: say how many tokens a chunk has at most", path=("size",))
+            raise problem("required", "is missing: set the maximum number of tokens in a chunk", path=("size",))
         return self
 
     @model_validator(mode="after")
@@ -266,7 +266,7 @@ class DocumentEntity(EntityBase):
     @model_validator(mode="after")
     def _target_or_targets(self) -> Self:
         if self.target is not None and self.targets is not None:
-            raise problem("conflict", "is there beside `target`: name all in `targets`", path=("targets",))
+            raise problem("conflict", "cannot be set together with `target`: name all in `targets`", path=("targets",))
         return self
 
     @model_validator(mode="after")
@@ -274,9 +274,9 @@ class DocumentEntity(EntityBase):
         rows = isinstance(self.source, FeedSource | KafkaSource) and self.source.format == "debezium"
         tables = isinstance(self.source, SparkSource | ClickHouseSource | LakeSource)
         if self.document is not None and not (rows or tables):
-            raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
+            raise problem("conflict", "is for rows of a table, but the source is not a table", path=("document",))
         if self.document is None and (rows or tables):
-            raise problem("required", "is missing: say which columns are key and text", path=("document",))
+            raise problem("required", "is missing: name the columns of the key and the text", path=("document",))
         if self.document is not None and self.document.with_ and isinstance(self.source, _NOT_JOINED):
             message = f"is for tables of the types spark and clickhouse, and the source is {self.source.type}"
             raise problem("conflict", message, path=("document", "with"))
@@ -284,15 +284,15 @@ class DocumentEntity(EntityBase):
             return self
         for name in ("version", "deleted"):
             if getattr(self.document, name) is not None:
-                raise problem("conflict", "is for tables: the events of a feed say it", path=("document", name))
+                raise problem("conflict", "is for tables only: the events of a feed have it", path=("document", name))
         return self
 
     @model_validator(mode="after")
     def _parser_of_files(self) -> Self:
         if self.parse is not None and not isinstance(self.source, FilesSource | PythonSource):
-            raise problem("conflict", "is for files, and the source gives texts", path=("parse",))
+            raise problem("conflict", "is for files only, and this source delivers texts", path=("parse",))
         if self.encoding is not None and not isinstance(self.source, FilesSource | PythonSource):
-            raise problem("conflict", "is for files, and the source gives texts", path=("encoding",))
+            raise problem("conflict", "is for files only, and this source delivers texts", path=("encoding",))
         return self
 
     @field_validator("encoding")
@@ -303,14 +303,14 @@ class DocumentEntity(EntityBase):
         except (LookupError, ValueError):
             known = False
         if not known:
-            raise problem("encoding", "is no character set that Python knows; cp1252, shift_jis and gb18030 are some")
+            raise problem("encoding", "is not a character set that Python knows, such as cp1252, shift_jis or gb18030")
         return value
 
     @model_validator(mode="after")
     def _tokens_are_of_a_model(self) -> Self:
         if self.chunk.unit == "tokens" and not isinstance(self.embed, TOKENIZED):
-            message = f"it is not known how the embedder `{self.embed.type}` counts tokens"
-            message += ": static, openai, sentence-transformers and fastembed do"
+            message = f"Instep cannot count the tokens of the embedder `{self.embed.type}`"
+            message += ", but those of static, openai, sentence-transformers and fastembed"
             raise problem("unit", message, path=("chunk", "unit"))
         return self
 
@@ -321,7 +321,9 @@ class DocumentEntity(EntityBase):
             batched = isinstance(self.embed, OpenAIEmbed) and self.embed.batch_api
             for name, said in (("budget", self.embed.budget is not None), ("batch_api", batched)):
                 if said:
-                    message = "is for files and what is like them: of tables, and with a transform, Spark embeds"
+                    message = (
+                        "does not work with a table of Spark or ClickHouse, or with a transform: Spark embeds these"
+                    )
                     raise problem("conflict", message, path=("embed", name))
         return self
 

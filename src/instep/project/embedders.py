@@ -109,7 +109,7 @@ class OpenAIEmbed(ApiEmbed):
     @model_validator(mode="after")
     def _batches_have_files(self) -> Self:
         if self.batch_api and "?" in self.url:
-            message = "needs the API's own base URL: a deployment, whose URL has a query, knows no files and batches"
+            message = "needs the API's own base URL: a deployment, whose URL has a query, has no files and batches"
             raise problem("batch_api", message, path=("batch_api",))
         return self
 

@@ -57,7 +57,10 @@ def _names(name: str, entity: Entity) -> Sequence[str]:
             raise problem("twice", "is named twice", path=path)
         found.append(entity_in(name, target))
         if not is_entity_name(found[-1]):
-            message = "is one of several: its name must be letters, digits, underscores, at most 100 with the entity's"
+            message = (
+                "cannot be one of several targets: its name must be letters, digits and underscores, at most 100 with "
+                "the entity's"
+            )
             raise problem("target", message, path=path)
     return found
 
@@ -121,7 +124,7 @@ def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
         if entity.transform:
             raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
         if entity.needs_spark:
-            message = "only Parquet files as they are need no Spark, and `engine` is inline"
+            message = "only unchanged Parquet files can be read without Spark, and `engine` is inline"
             raise problem("conflict", message, path=(name, "source"))
 
 
@@ -157,7 +160,7 @@ def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Ent
     fitting = [each for each, target in targets.items() if _takes(target, entity)]
     if not list(named_targets(name, entity)):
         if len(targets) > 1:
-            message = "must say which target, as there is more than one"
+            message = "must name a target, because the project has several"
             raise problem("target", message, path=(name, "target"), allowed=fitting)
         entity = entity.model_copy(update={"target": next(iter(targets))})
     for path, found in named_targets(name, entity):
@@ -221,7 +224,9 @@ def check_dependencies(entities: Mapping[str, Entity]) -> None:
             if each not in entities:
                 raise problem("no_entity", "no such entity", path=(name, "depends_on", index), allowed=list(entities))
             if entities[each].namespaced and not entity.namespaced:
-                message = "a global entity cannot wait for one that is indexed by namespaces: these are not all known"
+                message = (
+                    "a global entity cannot wait for one that is indexed by namespaces: not all namespaces are known"
+                )
                 raise problem("scopes", message, path=(name, "depends_on", index))
     circle = _circle(entities)
     if circle is not None:
@@ -258,7 +263,7 @@ def check_changes(entities: Mapping[str, Entity], queues: Mapping[str, Queue]) -
         if wanted not in queues:
             raise problem("queue", "no such queue", path=path, allowed=list(queues))
         if wanted in taken:
-            message = f"{taken[wanted]} takes from this queue already, and a key is given once: declare another"
+            message = f"{taken[wanted]} uses this queue already, and a queue gives each key once: declare another queue"
             raise problem("queue", message, path=path)
         taken[wanted] = name
         _check_rows(name, entity, wanted, queues[wanted])
@@ -266,13 +271,13 @@ def check_changes(entities: Mapping[str, Entity], queues: Mapping[str, Queue]) -
 
 def _check_rows(name: str, entity: TableEntity, wanted: str, queue: Queue) -> None:
     if entity.key != (queue.key,):
-        message = f"the queue {wanted} is about the column {queue.key}: that has to be the key, and alone"
+        message = f"must be {queue.key} alone, which is the key of the queue {wanted}"
         raise problem("key", message, path=(name, "key"))
     assert isinstance(entity.source, TableSource), "others have no queue"
     table = entity.source.table
     # The place may be another one, such as a replica.
     if table and _own(table) != _own(queue.source.table):
-        message = f"the queue {wanted} is about the table {queue.source.table}: read that, or declare another queue"
+        message = f"must be {queue.source.table}, the table of the queue {wanted}; or declare another queue"
         raise problem("table", message, path=(name, "source", "table"))
 
 

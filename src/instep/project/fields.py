@@ -82,7 +82,7 @@ def _namespace(value: Any) -> Any:
     except RefError as error:
         raise problem("namespace", "must be a traversal path such as 42/9970") from error
     if scope.is_global:
-        raise problem("namespace", "must be a traversal path such as 42/9970: `global` is no namespace")
+        raise problem("namespace", "must be a traversal path such as 42/9970, not `global`")
     return str(scope)
 
 

@@ -303,7 +303,7 @@ class Project(Model):
     def _state_in_a_folder(self) -> Self:
         there = next(each for each in (self.state_dir, *self.state_dir.parents) if each.exists())
         if not there.is_dir():
-            raise problem("state", "must be a folder, and a file is there, or above it", path=("state",))
+            raise problem("state", "must be a folder, but there is a file at this path or above it", path=("state",))
         return self
 
     @model_validator(mode="after")

@@ -107,10 +107,10 @@ class QueueCoverRows(Model):
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
         if self.uncovered is not None and self.where is None:
-            message = "needs `where`: without it every row covers, these too"
+            message = "needs `where`: without it all rows cover a key, including these"
             raise problem("required", message, path=("uncovered",))
         if self.version is not None and self.uncovered is None:
-            raise problem("conflict", "is for covers that are taken back: see `uncovered`", path=("version",))
+            raise problem("conflict", "needs `uncovered`", path=("version",))
         return self
 
 
@@ -147,10 +147,13 @@ class Queue(Model):
             raise problem("conflict", "is for PostgreSQL", path=("schema",))
         for index, each in enumerate(self.covered_by):
             if each.uncovered is not None and self.engine in ("postgresql", "sqlite"):
-                message = "is for ClickHouse: here a row that is deleted, or for which `where` holds no more, does that"
+                message = (
+                    "is for ClickHouse only: here a key is uncovered when its row is deleted, or no longer meets "
+                    "`where`"
+                )
                 raise problem("conflict", message, path=("covered_by", index, "uncovered"))
         if self.keys.kind is KeyKind.UUID and self.engine == "sqlite":
-            raise problem("conflict", "SQLite has no type of UUIDs: where they are texts, say `text`", path=("keys",))
+            raise problem("conflict", "SQLite has no type for UUIDs: write `text` if they are texts", path=("keys",))
         if not is_schema(self.schema_):
             message = "must be letters, digits and underscores, at most 63, and not begin with pg_"
             raise problem("schema", message, path=("schema",))

@@ -153,7 +153,7 @@ def check_search(entity: WithSearch) -> None:
                 message = "says who may read documents: it is not searched"
             raise problem("boosts", message, path=("search", "boosts", name), allowed=allowed)
     if not searched_of(entity).weights:
-        raise problem("boosts", "leave nothing to be searched", path=("search", "boosts"))
+        raise problem("boosts", "leave no column to search", path=("search", "boosts"))
 
 
 def searched_of(entity: WithSearch) -> Searched:

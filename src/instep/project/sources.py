@@ -220,7 +220,7 @@ class PythonSource(Variant):
                 raise problem("conflict", "belong to a `class`", path=("options",))
         for name in ("list", "read"):
             if self.class_ is not None and getattr(self, name) is not None:
-                raise problem("conflict", "is there beside `class`, which has it as a method", path=(name,))
+                raise problem("conflict", "cannot be set together with `class`, which has it as a method", path=(name,))
         return self
 
     @property
@@ -278,7 +278,7 @@ class SparkSource(Variant):
             if "url" not in {each.lower() for each in self.options}:
                 raise problem("required", "needs `url: jdbc:…`, as `format` is jdbc", path=("options",))
         if not (self.path or self.table or self.options):
-            raise problem("required", "must say what to read: `path`, `table`, or `options` of the format")
+            raise problem("required", "must name what to read: `path`, `table`, or `options` of the format")
         return self
 
     @property

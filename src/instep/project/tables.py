@@ -36,7 +36,7 @@ def _by_name(value: Any) -> Any:
         if not isinstance(each, str):
             raise problem("text", "must be text (put it in quotes)", path=(index,))
         if not is_table_name(each):
-            message = f"cannot be a property: {_NAME_RULE}; write `property: column` to call it otherwise"
+            message = f"cannot be a property: {_NAME_RULE}; write `property: column` to give it another name"
             raise problem("name", message, path=(index,))
         if each in value[:index]:
             raise problem("twice", "is named twice", path=(index,))
@@ -205,7 +205,9 @@ class TableEntity(EntityBase):
                     message = f"is not needed: the versions of {self.source.type} say what has changed"
                     raise problem("conflict", message, path=(name,))
             if self.transform is not None:
-                message = f"is for sources that Spark reads, and {self.source.type} is read without: use type spark"
+                message = (
+                    f"needs a source that Spark reads, and {self.source.type} is read without Spark: use `type: spark`"
+                )
                 raise problem("conflict", message, path=("transform",))
         return self
 
@@ -227,12 +229,12 @@ class TableEntity(EntityBase):
     @model_validator(mode="after")
     def _changes_fit(self) -> Self:
         if self.changes and self.scope:
-            message = "rows that a queue says have no namespaces: leave `scope` out, or `changes`"
+            message = "cannot be set together with `changes`: the keys of a queue have no namespaces"
             raise problem("conflict", message, path=("scope",))
         if self.changes and self.reconcile is not None:
-            raise problem("conflict", "is for tables without a queue of changes", path=("reconcile",))
+            raise problem("conflict", "cannot be set together with `changes`", path=("reconcile",))
         if self.changes and "watermark_lag" in self.model_fields_set and self.watermark_lag:
-            raise problem("conflict", "is the queue's to say, as its `settle`", path=("watermark_lag",))
+            raise problem("conflict", "with `changes`, set `settle` of the queue instead", path=("watermark_lag",))
         return self
 
     @model_validator(mode="after")
@@ -251,7 +253,7 @@ class TableEntity(EntityBase):
                 raise problem("name", "differs from another column in case only", path=path)
         for name, column in properties.items():
             if seen.setdefault(name.lower(), (name, column)) != (name, column):
-                message = "is called like another column of the key or the scope: give it another name"
+                message = "has the name of another column of the key or the scope: give it another name"
                 raise problem("name", message, path=("node", "properties", name))
         return self
 

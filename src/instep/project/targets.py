@@ -238,7 +238,7 @@ def check_places(targets: Mapping[str, Target], resolved: Mapping[str, Target]) 
     for name in targets:
         place = location_of(resolved[name])
         if place in names:
-            message = f"a place is declared once, and this is that of the target {names[place]}, too"
+            message = f"two targets cannot share a place, and this is that of the target {names[place]}"
             raise problem("place", message, path=("targets", name, "uri"), beside=("targets", names[place], "uri"))
         names[place] = name
 

@@ -97,7 +97,7 @@ def _plain(error: yaml.MarkedYAMLError, text: str) -> YamlProblem:
     hint = None
     opened = error.context_mark  # A brace that is not closed is noticed far below it.
     if opened and opened.line + 1 < line and "flow" in (error.context or ""):
-        hint = f"Is what begins with {{ or [ in line {opened.line + 1} closed?"
+        hint = f"Close the {{ or [ that is open in line {opened.line + 1}."
     if "tab" in message:
         message, hint = "a tab where YAML wants spaces", "Indent with spaces."
     elif "${" in here and re.search(r"[{\[].*\$\{", here):
@@ -155,7 +155,7 @@ class _Walk:
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.lines.setdefault(path, _line(node))
         if len(self.lines) > self.most:
-            raise YamlProblem(f"aliases make more than {self.most:,} values of the file", _line(node), path)
+            raise YamlProblem(f"aliases expand to more than {self.most:,} values of the file", _line(node), path)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, path)
         if node.tag not in _COLLECTIONS:

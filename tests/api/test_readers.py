@@ -208,7 +208,7 @@ def _words(text: str, *words: str) -> set[str]:
 
 def test_who_may_read_documents_is_not_told(closed: Instep, client: httpx.Client) -> None:
     for ask in (lambda: closed.facets("zebra", ["due", "acl"]), lambda: closed.values("acl", principals=["alice"])):
-        with pytest.raises(UserError, match="values of 'acl' are not told"):
+        with pytest.raises(UserError, match="values of 'acl' are not shown"):
             ask()
     told = client.get("/api/search", params={"q": "zebra", "facet": "acl"}, headers=bearer(OPS))
     assert told.is_client_error
@@ -349,7 +349,7 @@ def test_a_revocation_in_a_document_that_fails_is_obeyed(
     assert ("found by nobody" in failure.reason) != bool(left)
     if left:
         assert main(["why", "Note", "docs/secret.md", "--as", "group:ops", "--project", str(tmp_path)]) == 0
-        assert "of an older version: a newer one is not, see instep failures" in " ".join(
+        assert "an older version is indexed, and the newer one is not: see instep failures" in " ".join(
             capsys.readouterr().out.split()
         )
     told = values_of(generate_latest(registry_of(instep)).decode())
@@ -451,7 +451,7 @@ def test_principals_that_cannot_be_are_refused(principals: Any) -> None:
 def test_what_is_declared_of_readers_is_checked(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     for before, after, said in (
-        ("readers: acl", "readers: due", "is none of its columns that is a string"),
+        ("readers: acl", "readers: due", "is not one of its columns of the type string"),
         ("readers: acl", "readers: ac", "did you mean acl"),
         ("readers: acl", "readers: acl\n    search: {boosts: {acl: 1}}", "boosts.acl: says who may read documents"),
         (f"token: {OPS}", "token: short", "at least 16 characters"),

@@ -133,8 +133,8 @@ def test_dead_letters_are_retried_or_forgotten(letters: Ledger, capsys: pytest.C
     assert said(capsys, "letters", "list") == "There are no dead letters.\n"
     assert said(capsys, "letters", "requeue", "--all") == "No dead letter is tried again.\n"
     assert "there is no dead letter of Issue@7" in said(capsys, "letters", "drop", "Issue@7", code=1)
-    assert "no dead letters are named" in said(capsys, "letters", "drop", code=1)
-    assert "and --all is given" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
+    assert "no dead letter is named" in said(capsys, "letters", "drop", code=1)
+    assert "together with --all" in said(capsys, "letters", "drop", "Issue@7", "--all", code=1)
     assert letters.events.verify().differences == ()
 
 
@@ -296,7 +296,7 @@ def test_checkpoints_and_slices_of_a_running_build(
     )
     assert ["global.User", "complete"] in [line.split()[:2] for line in said(capsys, "checkpoints").splitlines()]
     assert moment_text(checkpoint.watermark) in said(capsys, "checkpoints")
-    assert said(capsys, "checkpoints", "--namespace", "7") == "No checkpoints: nothing of it is indexed.\n"
+    assert said(capsys, "checkpoints", "--namespace", "7") == "No checkpoints: nothing is indexed yet.\n"
 
 
 def test_checkpoints_of_namespaces(

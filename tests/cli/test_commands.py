@@ -76,7 +76,7 @@ def test_a_plan_of_another_format_is_not_run(folder: Path, capsys: pytest.Captur
 
 def test_a_file_that_is_no_plan_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.json").write_text('{"a": 1}')
-    assert "no saved plan" in answer(capsys, "run", "other.json", code=1)
+    assert "not a saved plan" in answer(capsys, "run", "other.json", code=1)
     assert "cannot be read" in answer(capsys, "run", "missing.json", code=1)
 
 
@@ -101,7 +101,7 @@ def test_failures_are_dismissed_and_listed_again_when_they_fail_again(
     answer(capsys, "run", code=3)
     (worse,) = [each["uri"] for each in json.loads(answer(capsys, "failures", "--json")) if "worse" in each["uri"]]
     said = answer(capsys, "failures", "Document", "--dismiss", "bad.md", code=1)
-    assert "no failure is of bad.md" in said
+    assert "there is no failure of bad.md" in said
     assert f"{worse} is dismissed." in answer(capsys, "failures", "Document", "--dismiss", worse)
     assert "worse.md" not in answer(capsys, "failures")
     (folder / "docs" / "worse.md").unlink()
@@ -206,7 +206,7 @@ def test_plan_lists_the_files_that_no_include_takes(folder: Path, capsys: pytest
     (folder / "docs" / "scan.tiff").write_bytes(b"x")
     assert "scan.tiff" not in answer(capsys, "plan", code=2)
     said = answer(capsys, "plan", "--skipped", code=2)
-    assert f"  skipped file://{folder}/docs/scan.tiff  (no `include` takes it)" in said
+    assert f"  skipped file://{folder}/docs/scan.tiff  (no `include` matches it)" in said
     (plan,) = json.loads(answer(capsys, "plan", "--skipped", "--json", code=2))
     assert plan["skipped"] == [f"file://{folder}/docs/scan.tiff"]
 

@@ -46,7 +46,7 @@ def test_a_run_in_a_new_folder_says_where_it_looked_and_what_to_do(
     assert main(["init"]) == 0
     capsys.readouterr()
     (result,) = answer(capsys, "run")
-    assert "there are no documents to index in `.`: put some there, or look at" in " ".join(result["notes"])
+    assert "there are no documents to index in `.`: put some there, or check" in " ".join(result["notes"])
     assert main(["run"]) == 0
     assert "there are no documents to index in `.`" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "one.md").write_text("# One\n\nWords.\n")

@@ -144,7 +144,7 @@ def test_why_tells_of_a_file_without_a_row_what_became_of_it(place: Home, say: S
     told |= {name: say("why", name, code=1) for name in ("beside.md", "docs/later.md", "docs/never.md")}
     for name, reason in {
         "docs/binary.md": "it failed (parse): binary, not text: NUL at byte 1",
-        "docs/picture.png": "no `include` takes it",
+        "docs/picture.png": "no `include` matches it",
         "docs/node_modules/read.md": "`exclude` leaves it out",
         "beside.md": "it is in none of the folders of the source",
         "docs/later.md": "no run has seen it yet",
@@ -262,7 +262,7 @@ def test_the_ledger_is_verified_and_rebuilt(place: Home, say: Say) -> None:
     assert "Nothing differed" in say("ledger", "rebuild")
     assert not (place.root / ".instep").exists()
     place.run()
-    assert "The stored state follows from the log." in say("ledger", "verify")
+    assert "The stored state agrees with the log." in say("ledger", "verify")
     before = answer(say, "history", "Document")
     with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
         ledger.execute("DELETE FROM canonical")
@@ -292,7 +292,7 @@ def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say:
     assert f"1 skipped: unknown-want\n  event {last + 3}: " in told
     assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
     assert "is there as of" in say("want", "Document"), "it is no stop"
-    assert "The stored state follows from the log." in say("ledger", "verify")
+    assert "The stored state agrees with the log." in say("ledger", "verify")
 
 
 def month_old(place: Home, *job_ids: str) -> None:
@@ -369,7 +369,7 @@ def test_why_tells_of_a_document_of_a_feed_without_a_row_what_became_of_it(
     instep.load(tmp_path).run()
     assert "it has been read, and has no text" in " ".join(say("why", "feed://Note/2", code=1).split())
     told = " ".join(say("why", "Note", "feed://Note/3", code=1).split())
-    assert "no run has seen it, or it has left the source again" in told
+    assert "no run has seen it, or it is gone from the source again" in told
     assert "search --json" in told, "it may be asked for in a wrong form"
 
 

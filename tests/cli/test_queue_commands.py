@@ -258,7 +258,7 @@ def test_parked_keys_are_shown_and_retried(
     assert "HTTP 500" in said(capsys, "queue", "status", "bills", "--parked")
     assert answer(capsys, "queue", "status", "bills")["parked"]["keys"] == 1
     assert 500 not in [each["key"] for each in lines(said(capsys, "queue", "next", "bills"))]
-    assert "no keys are named" in said(capsys, "queue", "unpark", "bills", code=1)
+    assert "no key is named" in said(capsys, "queue", "unpark", "bills", code=1)
     assert answer(capsys, "queue", "unpark", "bills", "500", "7") == {
         "name": "bills",
         "unparked": [500],

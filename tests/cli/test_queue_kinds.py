@@ -113,7 +113,7 @@ def test_parked_texts_are_named_on_the_command_line(
     done = json.loads(said(capsys, "queue", "unpark", "bills", "--json", keys[1], keys[-1].upper()))
     assert done["unparked"] == [keys[1], keys[-1]]
     if "-" in keys[0]:
-        assert "is no key of this queue" in said(capsys, "queue", "unpark", "bills", "nothing", code=1)
+        assert "is not a key of this queue" in said(capsys, "queue", "unpark", "bills", "nothing", code=1)
     said(capsys, "queue", "unpark", "bills", "--all")
     assert json.loads(said(capsys, "queue", "status", "bills", "--json"))["parked"]["keys"] == 0
 

@@ -57,7 +57,7 @@ def test_looking_and_refused_acts_make_no_ledger(folder: Path, capsys: pytest.Ca
     assert "no want is known" in said(capsys, "cancel", "1f0c", code=1)
     assert "next `instep run`" in said(capsys, "taint", "Document", code=1)
     assert "next `instep run`" in said(capsys, "expire", "Document", code=1)
-    assert "Nothing is past its time to live" in said(capsys, "expire")
+    assert "Nothing is older than its time to live" in said(capsys, "expire")
     assert not (folder / ".instep").exists()
 
 
@@ -164,7 +164,7 @@ def test_wants_are_listed_newest_first_in_eighty_columns(
     assert [row[0] for row in rows] == [third[:8], second[:8], first[:8]]
     assert rows[0][1:4] == ["Idle", "Document", "2040-01-31"]
     assert rows[2][1:7] == ["Idle", "Document", "any", "3", "min", "ago"]
-    assert "What can begin now is built by a worker, or by: instep run\n" in text
+    assert "Wants that can begin now are built by a worker, or by: instep run\n" in text
     assert [each["id"] for each in answer(capsys, "wants", "--limit", "1")] == [third]
 
 
@@ -201,7 +201,7 @@ def test_taint_names_the_served_instance_and_the_next_step(ledger: Ledger, capsy
     assert "The next `instep run` builds it." in text
     assert "instep want Document" in text
     assert "next `instep run`" in said(capsys, "taint", "Document", code=1)
-    assert "is to be built already (made for: taint)" in said(capsys, "rebuild", "Document")
+    assert "is already waiting to be built (made for: taint)" in said(capsys, "rebuild", "Document")
     said(capsys, "want", "Document")
     assert "It is wanted: the next `instep run` or worker builds it." in said(capsys, "rebuild", "Document")
 
@@ -236,7 +236,7 @@ def test_expire_takes_overdue_instances_and_named_ones(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = build(ledger)
-    assert "Nothing is past" in said(capsys, "expire")
+    assert "Nothing is older" in said(capsys, "expire")
     clock.sleep(3600)
     assert f"instance {first[:8]} has expired" in said(capsys, "expire")
     second = build(ledger, "2f0c0000-aaaa-4000-8000-000000000002")
@@ -307,7 +307,7 @@ def test_status_gives_the_reason_of_a_pending_rebuild(folder: Path, capsys: pyte
         (("expire", "Document"), "expired"),
     ):
         said(capsys, *command)
-        assert f"Document@global: what is served is to be rebuilt ({how})" in said(capsys, "status")
+        assert f"Document@global: the served index is to be rebuilt ({how})" in said(capsys, "status")
         said(capsys, *run)
         assert answer(capsys, "status")[0]["notes"] == [], "there is something better"
 

@@ -235,7 +235,7 @@ def test_a_filter_by_a_column_that_is_not_served_yet_is_refused(
     declared = tickets.project.model_dump(by_alias=True, exclude_unset=True)
     declared["entities"]["Ticket"]["columns"] = columns
     changed = instep.Instep(Project.model_validate(declared | {"root": tickets.project.root}))
-    with pytest.raises(UserError, match="is not in what is served yet") as caught:
+    with pytest.raises(UserError, match="is not in the served index yet") as caught:
         changed.search("printer", where=f"title = 'x' OR {where}", entities=["Ticket"])
     assert "instep run" in str(caught.value)
     if "extra" in columns:

@@ -50,10 +50,10 @@ def evaluate(
     """
     found = [each for setup in setups for each in _of_entity(setup, ledger, queries, modes, generation)]
     if not found:
-        raise UserError("nothing is built that could be asked", hint="Run: instep run")
+        raise UserError("nothing is built that could be searched", hint="Run: instep run")
     if not any(score for each in found for score in each.scores.values()):
         raise UserError(
-            "no document that is judged is found by any query",
+            "no query finds a document that is judged",
             hint="Judgements name documents by id, URI, or the end of their path, with or without its extension.",
         )
     return found

@@ -36,8 +36,8 @@ def readable_in(setup: DocumentSetup, made_of: Mapping[str, str] | None, princip
     made_of, now = made_of or {}, setup.fingerprint
     if any(made_of.get(part) != now[part] for part in (READERS, column_part(setup.readers.name))):
         raise UserError(
-            f"{setup.ref.label}: what is served was built without the readers that are declared now: "
-            "nobody may find anything in it",
+            f"{setup.ref.label}: the served index was built without the readers that are declared now, "
+            "so nobody may find anything in it",
             hint="Run: instep run",
         )
     return readable(setup.readers, principals)

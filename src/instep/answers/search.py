@@ -230,7 +230,7 @@ def values(
 def _demand_facets(setups: Sequence[DocumentSetup], names: Sequence[str]) -> None:
     secret = {setup.readers.name for setup in setups if setup.readers is not None}
     for name in sorted(secret.intersection(names)):
-        raise UserError(f"values of {name!r} are not told: it says who may read documents")
+        raise UserError(f"values of {name!r} are not shown: it says who may read documents")
     declared = {each.name: each for setup in setups for each in setup.columns if each.name not in secret}
     possible = sorted(name for name, each in declared.items() if each.type in COUNTED)
     for name in names:
@@ -292,7 +292,7 @@ def _condition(setup: DocumentSetup, where: str, *, alone: bool) -> Condition:
     except FilterError as error:
         if setup.readers is not None and _is_filter(where, columns):
             hint = "Search as a person or a group: they find what they may read."
-            what, told = f"{setup.readers.name!r} says who may read documents: no filter names it", hint
+            what, told = f"{setup.readers.name!r} says who may read documents, so a filter cannot name it", hint
         elif alone:
             raise
         else:
@@ -320,7 +320,7 @@ def _demand_in_index(setup: DocumentSetup, served: Look, names: Iterable[str]) -
             lacks = not has_modified(setup, served.physical)
         if lacks:
             how = " as it is declared now" if part in then else ""
-            what = f"{setup.ref.label}: column {name!r} is not in what is served yet{how}"
+            what = f"{setup.ref.label}: column {name!r} is not in the served index yet{how}"
             raise UserError(what, hint="Run: instep run")
 
 
@@ -351,7 +351,7 @@ def _language(setup: DocumentSetup, served: Look) -> str | None:
 
 
 def _without_words(setup: DocumentSetup) -> UserError:
-    what = f"{setup.ref.label}: what is served was built by an earlier version, and cannot be searched by words"
+    what = f"{setup.ref.label}: the served index was built by an earlier version, and cannot be searched by words"
     return UserError(what, hint="Run: instep run")
 
 

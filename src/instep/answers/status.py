@@ -102,7 +102,7 @@ def _status(setup: EntitySetup, ledger: Ledger, generation: str | None) -> Parti
     if problem := setup.source_problem() or unknown:
         notes.append(f"the next run will fail: {hidden(str(problem))}")
     if problem := ledger.losses.listing_problem(setup.ref):
-        notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
+        notes.append(f"not all of the source could be read, and what could not be read is not deleted: {problem}")
     notes += _other_jobs(setup, ledger, generation, promoted)
     if failures:
         notes.append(f"{amount(failures, setup.unit)} failed; see `instep failures`")
@@ -176,7 +176,7 @@ def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> lis
     if served is None or current is None or not served.left or current.usable:
         return []
     how = "is being rebuilt" if current.worked_on_by else "is to be rebuilt"
-    return [f"what is served {how} ({ending(served)})"]
+    return [f"the served index {how} ({ending(served)})"]
 
 
 def _other_jobs(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:

@@ -23,7 +23,7 @@ from instep.ledger.ledger import Ledger
 #: How often a row is looked for when each time another build is promoted meanwhile.
 _LOOKS: Final = 5
 #: Of what neither the target nor the ledger knows.
-_UNSEEN = "no run has seen it, or it has left the source again"
+_UNSEEN = "no run has seen it, or it is gone from the source again"
 
 
 class WrittenBy(Answer):

@@ -48,7 +48,7 @@ def adopt(
 
     def agree(found: Sequence[Adoption]) -> bool:
         for each in found:
-            whose = f"ledger {each.whose[:8]}" if each.whose else "no ledger that is known"
+            whose = f"ledger {each.whose[:8]}" if each.whose else "an unknown ledger"
             what = f" ({each.physical})" if each.physical else ""
             out.line(f"{ref_text(each.ref, each.generation)}: {each.alias}{what}, of {whose}: {verdict(each)}.")
         if yes:
@@ -62,7 +62,7 @@ def adopt(
 
     def show() -> None:
         if not found:
-            out.line("Nothing to adopt: no index of these entities is another ledger's.")
+            out.line("Nothing to adopt: no index of these entities belongs to another ledger.")
         elif all(each.done for each in found):
             out.line("Adopted. Bring it up to date: instep run")
         else:

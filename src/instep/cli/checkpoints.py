@@ -37,7 +37,7 @@ def checkpoints(
 
 def _show(out: Output, found: Sequence[Checkpoint]) -> None:
     if not found:
-        out.line("No checkpoints: nothing of it is indexed.")
+        out.line("No checkpoints: nothing is indexed yet.")
         return
     rows = [
         [

@@ -33,13 +33,13 @@ _NAMED = 20
 def diff(
     entities: EntitiesArgument = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Run a job of what differs, and of nothing else.", show_default=False)
+        bool, typer.Option("--repair", help="Repair the differences by a job, and do nothing else.", show_default=False)
     ] = False,
     deep: Annotated[
         bool,
         typer.Option(
             "--deep",
-            help="Compare texts, titles, vectors and columns too, with what the source now gives.",
+            help="Also compare texts, titles, vectors and columns with the source as it is now.",
             show_default=False,
         ),
     ] = False,
@@ -71,7 +71,7 @@ def diff(
     from instep.app import load
 
     if repair and deep:
-        raise typer.BadParameter("--repair mends nothing that only --deep finds: use one of them", param_hint="--deep")
+        raise typer.BadParameter("--repair cannot repair what only --deep finds: use one of them", param_hint="--deep")
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)
     if repair:
@@ -104,9 +104,9 @@ def _show(out: Output, found: Sequence[Comparison]) -> None:
     for each in seen:
         _show_documents(out, each)
     if any(each.mendable for each in seen):
-        out.line("Numbers are documents. Mend it with: instep diff --repair")
+        out.line("Numbers are documents. Repair them with: instep diff --repair")
     if any(each.counts.get(Discrepancy.ALTERED) for each in seen):
-        out.line("A repair compares hashes. Altered rows that kept theirs are replaced by: instep run --full-refresh")
+        out.line("A repair compares hashes. To replace altered rows that kept theirs: instep run --full-refresh")
 
 
 def _show_documents(out: Output, seen: Differences) -> None:
@@ -118,7 +118,7 @@ def _show_documents(out: Output, seen: Differences) -> None:
     if (more := sum(seen.counts.values()) - _NAMED) > 0:
         out.line(f"  … and {more:,} more; --json names up to 10,000")
     if not seen.served:
-        out.line(f"{name}: the alias in target {seen.target!r} does not lead to what was indexed ({seen.physical})")
+        out.line(f"{name}: the alias in target {seen.target!r} does not point to the built index ({seen.physical})")
     if seen.changes:
         out.line(f"{name}: {amount(seen.changes, 'change')} of the source not indexed yet: instep run")
     if known := seen.pending["known_failures"]:

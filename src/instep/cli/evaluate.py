@@ -22,7 +22,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="QUERIES",
-            help="File of judged queries: lines of JSON, or an id, a tab and a query each.",
+            help="File of judged queries: lines of JSON, or lines with an id, a tab and a query.",
             show_default=False,
         ),
     ],
@@ -31,7 +31,7 @@ def evaluate(
         typer.Option(
             "--judgements",
             metavar="FILE",
-            help="File of judgements in the form of TREC or BEIR, if QUERIES has none.",
+            help="File of judgements in the format of TREC or BEIR, if QUERIES has none.",
             show_default=False,
         ),
     ] = None,
@@ -41,15 +41,15 @@ def evaluate(
     ] = None,
     worst: Annotated[
         int | None,
-        typer.Option("--worst", help="Also name so many queries that are answered worst.", min=1, show_default=False),
+        typer.Option("--worst", help="Also list this many of the worst answered queries.", min=1, show_default=False),
     ] = None,
     entity: Annotated[
         list[str] | None,
-        typer.Option("--entity", "-e", help="Only this entity; may be given again.", autocompletion=entity_names),
+        typer.Option("--entity", "-e", help="Only this entity; may be repeated.", autocompletion=entity_names),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="NAME", help="Ask this one of several targets.", show_default=False),
+        typer.Option("--target", metavar="NAME", help="Search this one of several targets.", show_default=False),
     ] = None,
     generation: GenerationOption = None,
     project: ProjectOption = None,

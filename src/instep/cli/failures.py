@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def failures(
     entities: EntitiesArgument = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most failures to list.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of failures to list.")] = 100,
     dismiss: Annotated[
         list[str] | None,
         typer.Option(
             "--dismiss",
             metavar="DOCUMENT",
-            help="Forget the failure of this document, or of all that begin so (PREFIX*). May be repeated.",
+            help="Forget the failure of this document, or of all with this prefix (PREFIX*). May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -76,8 +76,8 @@ def failures(
 def _dismissed(out: Output, found: Sequence[Failure], asked: Sequence[str]) -> None:
     if not found:
         raise UserError(
-            f"no failure is of {', '.join(asked)}",
-            hint="Name documents as `instep failures` does; * at the end stands for whatever follows.",
+            f"there is no failure of {', '.join(asked)}",
+            hint="Name documents as `instep failures` lists them; a * at the end stands for any ending.",
         )
 
     def show() -> None:

@@ -80,7 +80,7 @@ def expire(
         list[str] | None,
         typer.Argument(
             metavar="[REF]...",
-            help="Partitions such as Document; by default those past their time to live.",
+            help="Partitions such as Document; by default those that are older than their time to live.",
             show_default=False,
         ),
     ] = None,
@@ -109,7 +109,7 @@ def expire(
 
     def show() -> None:
         if not done:
-            out.line("Nothing is past its time to live.")
+            out.line("Nothing is older than its time to live.")
         for left in done:
             show_left(out, left, "has expired")
 
@@ -121,7 +121,10 @@ def promote(
     generation: Annotated[
         str,
         typer.Option(
-            "--generation", metavar="NAME", help="Which one; '' is the one without a name.", show_default=False
+            "--generation",
+            metavar="NAME",
+            help="Name of the generation; '' is the one without a name.",
+            show_default=False,
         ),
     ],
     allow_deletes: Annotated[
@@ -155,10 +158,10 @@ def promote(
     def show() -> None:
         name = ref_text(done.ref, done.generation)
         if not done.changed:
-            out.line(f"{name} is what is read already: instance {id_text(done.instance)}.")
+            out.line(f"{name} is already what readers get: instance {id_text(done.instance)}.")
             return
         out.line(
-            f"{name} is read from now on: instance {id_text(done.instance)}. Before: {ref_text(done.ref, done.before)}."
+            f"Readers now get {name}: instance {id_text(done.instance)}. Before: {ref_text(done.ref, done.before)}."
         )
 
     out.result(promotion_answer(done), show)
@@ -166,7 +169,7 @@ def promote(
 
 def history(
     ref: RefArgument,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most instances to list.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of instances to list.")] = 20,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -268,11 +271,11 @@ def lineage(
         typer.Option(
             metavar="TIME",
             parser=time_value,
-            help="As it was known then (ISO 8601; in the local zone if it names none).",
+            help="Show it as it was known at this time (ISO 8601; in the local zone if it names none).",
             show_default=False,
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", "-f", help="How to show it; html is one page.")] = Format.TEXT,
+    form: Annotated[Format, typer.Option("--format", "-f", help="Form of the answer; html is one page.")] = Format.TEXT,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -306,7 +309,7 @@ def show_left(out: Output, left: Change, what: str) -> None:
     elif left.old is None:
         out.line(f"{name} has not been built yet.")
     else:
-        out.line(f"{name} is to be built already (made for: {left.old.reason}).")
+        out.line(f"{name} is already waiting to be built (made for: {left.old.reason}).")
     out.line(_next(left))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def jobs(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most jobs to list.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of jobs to list.")] = 20,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -201,7 +201,7 @@ def retry(
 def _after_stop(job: Job) -> str:
     name = f"Job {id_text(job.id)}"
     if job.state == "STOPPED":
-        return f"{name} is stopped: {_units(job)} done. Go on with it: instep job resume {id_text(job.id)}"
+        return f"{name} is stopped: {_units(job)} done. Resume it: instep job resume {id_text(job.id)}"
     if job.state.ended:
         return f"{name} had ended already: {state_text(job.state)}."
     return f"{name} is stopping: slices in work have 30 seconds to end. Wait for it: instep job stop --wait"
@@ -230,7 +230,7 @@ def _show_job(out: Output, job: Job) -> None:
         if text:
             out.line(f"{name:<9}{text}")
     for each in job.workers:
-        what = f"{each.slices:,} in work" if each.slices else "nothing in work"
+        what = f"{each.slices:,} in work" if each.slices else "no slices in work"
         beat = ago_text(each.heartbeat_at, each.seen_at)
         out.line(f"{'worker':<9}{id_text(each.id)} on {place_text(each)}, {what}, heartbeat {beat}")
     _show_parts(out, job)
@@ -266,7 +266,7 @@ def _show_next(out: Output, job: Job) -> None:
     if job.waits_for_workers:
         out.line("It waits for a worker. Start one: instep worker")
     elif job.state == "STOPPED":
-        out.line(f"Go on with it: instep job resume {name}")
+        out.line(f"Resume it: instep job resume {name}")
     elif job.counts.failed or any(part.failed_slices for part in job.parts):
         again = f"; try again: instep job retry {name}" if job.state.ended else ""
         out.line(f"See what failed, and why: instep failures{again}")

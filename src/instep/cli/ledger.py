@@ -63,7 +63,7 @@ def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     def show() -> None:
         _show(out, found)
         if not found.differences:
-            out.line("The stored state follows from the log.")
+            out.line("The stored state agrees with the log.")
 
     out.result(_as_dict(found), show)
     if found.differences:
@@ -125,11 +125,13 @@ def gc(
             "--keep",
             metavar="DURATION",
             parser=duration_value,
-            help="Keep what is younger, such as `7d`. By default `retention` of the project.",
+            help="Keep records that are younger than this, such as `7d`. By default `retention` of the project.",
             show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.", show_default=False)] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted.", show_default=False)
+    ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,7 +156,7 @@ def gc(
 
     def show() -> None:
         if found.empty:
-            out.line("Nothing is old enough.")
+            out.line("Nothing is old enough to be deleted.")
             return
         for ref, number in found.by_ref.items():
             out.line(f"{ref}: {amount(number, 'instance')}")

@@ -100,7 +100,7 @@ def drop(
 def _named(refs: Sequence[str] | None, everything: bool) -> Sequence[str] | None:
     """None for all of them."""
     if bool(refs) == everything:
-        what = "dead letters are named, and --all is given" if refs else "no dead letters are named"
+        what = "dead letters cannot be named together with --all" if refs else "no dead letter is named"
         raise UserError(what, hint="Name them as `instep letters list` does, or use --all.")
     return refs or None
 

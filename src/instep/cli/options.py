@@ -73,7 +73,7 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         metavar="PRINCIPAL",
-        help="Find what this person or group may read, beside what is public; may be repeated.",
+        help="Search as this person or group, who find their documents and public ones; may be repeated.",
         show_default=False,
     ),
 ]
@@ -86,7 +86,9 @@ RetryFailuresOption = Annotated[
 ]
 AllowDeletesOption = Annotated[
     bool,
-    typer.Option("--allow-deletes", help="Delete all that is gone from the source, however much.", show_default=False),
+    typer.Option(
+        "--allow-deletes", help="Delete everything that is gone from the source, however much.", show_default=False
+    ),
 ]
 AllowEmptyOption = Annotated[
     bool,
@@ -95,7 +97,9 @@ AllowEmptyOption = Annotated[
 FullListingOption = Annotated[
     bool,
     typer.Option(
-        "--full-listing", help="List all of a source as it is now, and read no inventory.", show_default=False
+        "--full-listing",
+        help="List the source itself as it is now, instead of reading its inventory.",
+        show_default=False,
     ),
 ]
 MetricsOption = Annotated[
@@ -107,9 +111,10 @@ MetricsOption = Annotated[
 EngineOption = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Do not end: index every change.", show_default=False)]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Keep running, and index every change.", show_default=False)]
 EveryOption = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two looks at a source.")
+    float,
+    typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two checks of a source."),
 ]
 
 
@@ -135,7 +140,7 @@ def time_value(text: str) -> int:
     try:
         milliseconds = round(datetime.fromisoformat(text.strip()).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        what = "is no time such as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z"
+        what = "is not a time such as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z"
         raise typer.BadParameter(f"{text!r} {what}") from error
     if milliseconds < 0:
         raise typer.BadParameter(f"{text!r} is before 1970")

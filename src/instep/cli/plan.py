@@ -43,7 +43,7 @@ def plan(
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="List every document, with the reason.")] = False,
     skipped: Annotated[
-        bool, typer.Option("--skipped", help="List the files that no `include` takes.", show_default=False)
+        bool, typer.Option("--skipped", help="List the files that no `include` matches.", show_default=False)
     ] = False,
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
@@ -131,7 +131,7 @@ def _show(out: Output, plans: Sequence[Plan], *, explain: bool) -> None:
             for change in each.changes or ():
                 out.line(f"  {change.action:<7} {change.uri}  ({change.why})")
         for uri in each.skipped or ():
-            out.line(f"  skipped {uri}  (no `include` takes it)")
+            out.line(f"  skipped {uri}  (no `include` matches it)")
     if not any(each.pending or each.problem or each.problems for each in plans):
         out.line("Nothing to do.")
 
@@ -152,7 +152,7 @@ def _show_reasons(out: Output, each: Plan) -> None:
     for warning in each.warnings:
         out.line(f"{name}: {warning}")
     for problem in each.problems:
-        out.line(f"{name}: not all of the source can be read, and what may be there is not deleted: {problem}")
+        out.line(f"{name}: not all of the source can be read, and what could not be read is not deleted: {problem}")
     if retried := each.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
     if known := each.counts.get("known_failures"):
@@ -203,7 +203,7 @@ def read_plan(file: Path) -> SavedPlan:
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(file), hint=hint) from None
     except ValueError:
-        raise UserError("is no saved plan: not JSON", where=str(file), hint=hint) from None
+        raise UserError("is not a saved plan: it is not JSON", where=str(file), hint=hint) from None
     try:
         if value["format"] != _FORMAT:
             raise UserError(f"is a plan of another format ({value['format']!r})", where=str(file), hint=hint)
@@ -218,4 +218,4 @@ def read_plan(file: Path) -> SavedPlan:
             },
         )
     except (KeyError, TypeError):
-        raise UserError("is no saved plan, or was changed", where=str(file), hint=hint) from None
+        raise UserError("is not a saved plan, or was changed", where=str(file), hint=hint) from None

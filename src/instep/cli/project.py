@@ -128,7 +128,7 @@ def check(
         typer.Option("--cluster", help="Ask each executor of Spark what it has and reaches.", show_default=False),
     ] = False,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Start Spark, even if documents can do without.", show_default=False)
+        bool, typer.Option("--spark", help="Start Spark, even if documents do not need it.", show_default=False)
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

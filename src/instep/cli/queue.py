@@ -103,7 +103,7 @@ def backfill(
 def verify(
     name: QueueArgument,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Offer again what is missing, then compare again.", show_default=False)
+        bool, typer.Option("--repair", help="Offer missing keys again, then compare again.", show_default=False)
     ] = False,
     quiet: QuietOption = False,
     project: ProjectOption = None,
@@ -199,7 +199,9 @@ def observe(
 @app.command("drop-done")
 def drop_done(
     name: QueueArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.", show_default=False)] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be removed.", show_default=False)
+    ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -229,7 +231,10 @@ def drop_done(
 def status(
     name: QueueArgument,
     parked: Annotated[
-        bool, typer.Option("--parked", help="Instead, keys that failed too often, and why.", show_default=False)
+        bool,
+        typer.Option(
+            "--parked", help="List the keys that failed too often instead, with the reasons.", show_default=False
+        ),
     ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -302,7 +307,7 @@ def _backfill_dict(name: str, done: Backfill) -> dict[str, Any]:
 def _show_backfill(out: Output, name: str, done: Backfill) -> None:
     filling = done.filling
     if not filling.keys:
-        out.line(f"{name}: the source has no key of the queue. Look at `where` and `keys` if it should.")
+        out.line(f"{name}: the source has no key of the queue. If it should have some, check `where` and `keys`.")
         return
     resumed = "" if done.began_at is None else f" (the last part from key {key_text(done.began_at)} on)"
     out.line(
@@ -330,7 +335,7 @@ def _observation_dict(seen: Observation) -> dict[str, Any]:
 
 def _show_observed(out: Output, seen: Sequence[Observation]) -> None:
     if not seen:
-        out.line("Nothing was read in that time, as far as the database's log knows.")
+        out.line("The database's log shows no reads in that time.")
         return
     rows = [
         [

@@ -45,13 +45,13 @@ def _participants(text: str | None) -> tuple[int, ...]:
 
 def next_keys(
     name: QueueArgument,
-    number: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Keys at most.")] = 100,
+    number: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Maximum number of keys.")] = 100,
     lease: Annotated[
         int | None,
         typer.Option(
             metavar="DURATION",
             parser=duration_value,
-            help="Reserve the keys for so long, such as 5m.",
+            help="Lease the keys for this time, such as 5m.",
             show_default=False,
         ),
     ] = None,
@@ -123,7 +123,7 @@ def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption 
 def fail(
     name: QueueArgument,
     error: Annotated[
-        str, typer.Option(metavar="TEXT", help="What went wrong, for lines that do not say.", show_default=False)
+        str, typer.Option(metavar="TEXT", help="Reason of the failure, for lines that have none.", show_default=False)
     ] = "",
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -170,7 +170,7 @@ def unpark(
 
     if bool(keys) == everything:
         raise UserError(
-            "no keys are named", hint=f"Name them as `instep queue status {name} --parked` lists them, or use --all."
+            "no key is named", hint=f"Name them as `instep queue status {name} --parked` lists them, or use --all."
         )
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
@@ -280,7 +280,7 @@ def key_named(text: str, kind: KeyKind) -> QueueKey:
     """The key that is named on the command line."""
     said: QueueKey = int(text) if kind is KeyKind.INTEGER and re.fullmatch(r"-?[0-9]{1,19}", text) else text
     if (key := kind.key(said)) is None:
-        raise UserError(f"{key_text(text)} is no key of this queue", hint=f"Its keys are of the type {kind}.")
+        raise UserError(f"{key_text(text)} is not a key of this queue", hint=f"Its keys are of the type {kind}.")
     return key
 
 

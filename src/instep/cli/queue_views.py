@@ -52,11 +52,11 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.repaired:
         lines.append(f"{amount(verdict.repaired, 'difference')} repaired")
     if verdict.held:
-        lines.append(f"{amount(verdict.held, 'key')} out of what is read, since they are leased or failed")
+        lines.append(f"{amount(verdict.held, 'key')} not read at present, because they are leased or failed")
     if verdict.stale:
         lines.append(f"{amount(verdict.stale, 'key')} offered though covered: reading withdraws them")
     if verdict.raced:
-        lines.append(f"{amount(verdict.raced, 'key')} differed for a moment only: they are written to")
+        lines.append(f"{amount(verdict.raced, 'key')} differed only for a moment, because they are being written")
     return lines
 
 

@@ -96,4 +96,4 @@ def _show(out: Output, found: Sequence[Reconciliation]) -> None:
         if each.failed:
             out.line(f"{name}: {amount(each.failed, 'row')} not indexed, since they failed: instep failures")
     if any(each.differs for each in compared):
-        out.line("Mend it with: instep reconcile")
+        out.line("Repair it with: instep reconcile")

@@ -56,7 +56,9 @@ def run(
         typer.Option(
             "--wait",
             metavar="SECONDS",
-            help="How long to wait for another run on the same entity; if its job is shared, until it goes on.",
+            help=(
+                "Time to wait for another run on the same entity; for one whose job is shared, until it makes progress."
+            ),
         ),
     ] = 600.0,
     generation: GenerationOption = None,

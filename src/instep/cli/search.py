@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="Text to search for.")],
     mode: Annotated[
         str | None,
         typer.Option(
             "--mode",
             metavar="MODE",
             help="text (by words), vector (by meaning) or hybrid (both, fused by rank); by default hybrid, or text "
-            "with the embedder hashing, which knows no meaning.",
+            "with the embedder hashing, which does not know meanings.",
             show_default=False,
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Most results, 1 to 1000.")] = 5,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of results, 1 to 1000.")] = 5,
     where: Annotated[
         str | None,
         typer.Option(
@@ -51,19 +51,19 @@ def search(
     facet: Annotated[
         list[str] | None,
         typer.Option(
-            "--facet", metavar="COLUMN", help="Count this column's values in what is found; may be given again."
+            "--facet", metavar="COLUMN", help="Count the values of this column in the results; may be repeated."
         ),
     ] = None,
     entity: Annotated[
         list[str] | None,
-        typer.Option("--entity", "-e", help="Only this entity; may be given again.", autocompletion=entity_names),
+        typer.Option("--entity", "-e", help="Only this entity; may be repeated.", autocompletion=entity_names),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
             "--target",
             metavar="NAME",
-            help="Ask this one of several targets; by default the first that the entity names.",
+            help="Search this one of several targets; by default the first that the entity names.",
             show_default=False,
         ),
     ] = None,

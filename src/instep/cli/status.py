@@ -41,13 +41,16 @@ def status(
         typer.Option(
             metavar="TIME",
             parser=time_value,
-            help="What was canonical then, and in which state (ISO 8601; in the local zone if it names none).",
+            help=(
+                "Show the canonical instances at this time, and their state (ISO 8601; in the local zone if it names "
+                "none)."
+            ),
             show_default=False,
         ),
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="What was canonical when this job ended.", show_default=False),
+        typer.Option(metavar="ID", help="Show the canonical instances at the end of this job.", show_default=False),
     ] = None,
     generation: GenerationOption = None,
     project: ProjectOption = None,

@@ -31,7 +31,7 @@ def wants(
         str | None, typer.Argument(metavar="[REF]", help="Only wants on this partition.", show_default=False)
     ] = None,
     ended: Annotated[bool, typer.Option("--all", help="List wants that have ended, too.", show_default=False)] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most wants to list.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of wants to list.")] = 100,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,7 +76,7 @@ def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
     generations = sorted({each.generation for each in found if each.startable})
     if generations:
         runs = (f"instep run --generation {each}" if each else "instep run" for each in generations)
-        out.line(f"What can begin now is built by a worker, or by: {'; '.join(runs)}")
+        out.line(f"Wants that can begin now are built by a worker, or by: {'; '.join(runs)}")
 
 
 def want(
@@ -94,7 +94,7 @@ def want(
         typer.Option(
             metavar="DURATION",
             parser=duration_value,
-            help="Not older than this when it is asked for, such as 1h.",
+            help="Maximum age of the index when it is asked for, such as 1h.",
             show_default=False,
         ),
     ] = None,

@@ -72,7 +72,7 @@ def _facts(found: Provenance, kept: str) -> Iterator[tuple[str, str]]:
     yield "target", f"{found.target}, index {found.physical}"
     yield "instance", f"{row['instance']} of {row['ref']}"
     if found.instance is None:
-        yield "", "not known any more: it was collected"
+        yield "", "no longer known: it was collected"
     else:
         yield "", instance_text(found.instance)
     yield "job", _job(found.job) if found.job else _unknown(found.forgotten, kept)
@@ -104,7 +104,7 @@ def _document(found: Provenance) -> Iterator[tuple[str, str]]:
     yield "", f"chunk_id {row['chunk_id']}"
     yield "file", f"version {row['source_version']}, SHA-256 {row['document_hash']}"
     if document is not None and not document["document_hash"]:
-        yield "", "what is indexed is of an older version: a newer one is not, see instep failures"
+        yield "", "an older version is indexed, and the newer one is not: see instep failures"
     elif document is not None and document["document_hash"] != row["document_hash"]:
         yield "", "changed since, but not in this chunk:"
         yield "", f"version {document['version']}, SHA-256 {document['document_hash']}"

@@ -293,7 +293,7 @@ def test_nothing_is_promised_without_an_index(tables: PostgresTables) -> None:
     assert str(refused.value.hint).startswith("CREATE INDEX CONCURRENTLY")
     tables.run("CREATE VIEW seen AS SELECT * FROM history")
     spec = tables.spec()
-    with pytest.raises(UserError, match="is no table"):
+    with pytest.raises(UserError, match="is not a table"):
         tables.open(tables.spec(covers=(type(spec.covers[0])("seen", None, None),))).check()
     with pytest.raises(UserError, match="only ever inserted"):
         tables.open(tables.spec(covers=(type(spec.covers[0])("salts", None, "true"),))).check()

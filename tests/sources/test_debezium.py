@@ -159,7 +159,7 @@ def test_a_line_that_names_no_row_is_told_and_deletes_nothing(tmp_path: Path, li
         ({"team": NOT_SENT}, "column 'team' was not sent with this change"),
         ({"team": [NOT_SENT]}, "column 'team' was not sent with this change"),
         ({"team": base64.b64encode(NOT_SENT.encode()).decode()}, "column 'team' was not sent with this change"),
-        ({"body": 5}, "column 'body' is no text"),
+        ({"body": 5}, "column 'body' is not text"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_a_failure_of_its_document(
@@ -289,8 +289,8 @@ def test_an_index_follows_a_captured_table(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("document: {key: id, text: body, title: subject}", "priority: 1", "say which columns are key and text"),
-        ("title: subject}", "title: subject, version: v}", "the events of a feed say it"),
+        ("document: {key: id, text: body, title: subject}", "priority: 1", "name the columns of the key and the text"),
+        ("title: subject}", "title: subject, version: v}", "the events of a feed have it"),
         ("format: debezium}", "format: json}", "is for rows of a table"),
         ("format: debezium}", "format: avro}", "allowed: json, debezium"),
     ],

@@ -235,7 +235,8 @@ def demanded(known: Mapping[str, Setting], where: str) -> dict[str, str | int]:
             found[name] = value
         elif name in WHOLE and setting.value not in _spelled(value):
             raise UserError(
-                f"ClickHouse would answer in part: the user's profile has {name} = {setting.value}, and keeps it so",
+                f"ClickHouse would return only a part of the rows: the user's profile has {name} = {setting.value}, "
+                "and forbids to change it",
                 where=where,
                 hint=f"Give Instep a user whose profile has {name} = {value}, or lets it be changed.",
             )

@@ -34,7 +34,7 @@ class Location:
         except ValueError as error:
             raise UserError(f"the address of PostgreSQL {error}") from None
         if address.kind != "postgresql":
-            raise UserError(f"{address.label} is no address of PostgreSQL", hint="It begins with postgresql://")
+            raise UserError(f"{address.label} is not an address of PostgreSQL", hint="It begins with postgresql://")
         if not self.schema or "\0" in self.schema or len(self.schema.encode()) > MAX_NAME:
             raise UserError(f"{self.schema!r} cannot name a schema", where=address.label)
 

@@ -113,7 +113,7 @@ class DebeziumLines:
             row = _row(msgspec.Raw(key) if alone else found.payload)
             return self._uri(row, {} if alone else _types_of_key(bytes(found.schema)), entity)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Malformed("the key is no object of JSON") from None
+            raise Malformed("the key is not a JSON object") from None
 
     def _before(self, event: _Event, types: Mapping[str, _Type], entity: str) -> str | None:
         """The document that a changed row was before, as far as it is told: of a primary key that changes there are two
@@ -157,7 +157,7 @@ class DebeziumLines:
             raise _not_sent(name)
         if value is None or isinstance(value, str):
             return value or ""
-        raise ValueError(f"column {name!r} is no text")
+        raise ValueError(f"column {name!r} is not text")
 
 
 def _is_unsent(value: Any) -> bool:

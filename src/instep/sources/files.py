@@ -262,7 +262,7 @@ class FilesSource:
         if Globs(self.exclude).leave_out(relative):
             return "`exclude` leaves it out"
         include = Globs(self.include, of_files=True)
-        return "no `include` takes it" if include and not include.matches(relative) else None
+        return "no `include` matches it" if include and not include.matches(relative) else None
 
     def _under(
         self,

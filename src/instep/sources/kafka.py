@@ -169,15 +169,17 @@ class KafkaTopic:
         found = error.args[0] if error is not None and error.args else None
         number = found.code() if isinstance(found, code) else None
         if said.refused or number in (code._AUTHENTICATION, code.SASL_AUTHENTICATION_FAILED):
-            hint = "Look at `user`, `password`, `mechanism` and `security` of the source."
+            hint = "Check `user`, `password`, `mechanism` and `security` of the source."
             return UserError("Kafka refuses the login", where=self.text, hint=hint)
         if number in (code.UNKNOWN_TOPIC_OR_PART, code._UNKNOWN_TOPIC):
-            return UserError("there is no such topic", where=self.text, hint="Look at `topic`, or make it.")
+            return UserError("there is no such topic", where=self.text, hint="Check `topic`, or create the topic.")
         if number in (code.TOPIC_AUTHORIZATION_FAILED, code.CLUSTER_AUTHORIZATION_FAILED):
             return UserError("Kafka gives no right to read it", where=self.text, hint="It needs Describe and Read.")
         if number in (code.OFFSET_OUT_OF_RANGE, code._AUTO_OFFSET_RESET):
             return UserError("messages were deleted while they were read", where=self.text, hint="Run again.")
-        return Away("no broker of Kafka answers", where=self.text, hint="Is it up, and is `servers` right? Try again.")
+        return Away(
+            "no broker of Kafka answers", where=self.text, hint="Check `servers`, and whether the brokers are up."
+        )
 
     @property
     def text(self) -> str:

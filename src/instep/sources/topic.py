@@ -97,10 +97,10 @@ class TopicSource:
         return TopicRead(newest.listing(), end, last, state.first, waiting, left, behind, empty)
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
-        hint = "Build it anew from what the topic has now: instep run --full-refresh"
+        hint = "Rebuild it from the messages that the topic has now: instep run --full-refresh"
         if since.topic != end.topic:
             raise UserError(
-                "it is another topic than the one that was read, of the same name", where=self.topic.text, hint=hint
+                "it is not the topic that was read before, but another of this name", where=self.topic.text, hint=hint
             )
         gaps = end.gaps(since, first)
         if gaps:
@@ -140,7 +140,7 @@ class TopicSource:
     def _content(self, document: SourceDocument, max_bytes: int) -> Content:
         mark, said = document.locator[:1], document.locator[1:]
         if mark != _TEXT:
-            raise Unreadable(said or "its message is not at hand any more: instep run --full-refresh reads all again")
+            raise Unreadable(said or "its message is no longer available: instep run --full-refresh reads all again")
         check_size(document.size, max_bytes)
         try:
             found = self.lines.content(said.encode(), self.fields)

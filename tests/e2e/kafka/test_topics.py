@@ -392,7 +392,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_was_read(plac
 
     until(made_again)
     place.put(a="two")
-    with pytest.raises(UserError, match="another topic than the one that was read"):
+    with pytest.raises(UserError, match="not the topic that was read before"):
         place.run()
 
 

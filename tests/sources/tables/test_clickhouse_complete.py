@@ -62,7 +62,7 @@ def test_a_setting_that_the_user_may_not_change_has_to_be_right() -> None:
     assert demanded(known(1), "here") == {}
     assert demanded({}, "here") == {**WHOLE, **JSON}
     for name, value in (("read_overflow_mode", "break"), ("skip_unavailable_shards", "1"), ("limit", "10")):
-        with pytest.raises(UserError, match=f"{name} = {value}, and keeps it so"):
+        with pytest.raises(UserError, match=f"{name} = {value}, and forbids to change it"):
             demanded(known(1, **{name: value}), "here")
 
 
@@ -80,7 +80,7 @@ def test_a_setting_in_a_query_or_a_view_is_refused(tmp_path_factory: pytest.Temp
             lambda table=table: table.columns(_no_spark),
             lambda table=table: list(ClickHouseRows(table).listed(COLUMNS)),
         ):
-            with pytest.raises(UserError, match=f"{where} has the setting .*would answer in part"):
+            with pytest.raises(UserError, match=f"{where} has the setting .*would return only a part of the rows"):
                 look()
 
 

@@ -164,7 +164,7 @@ def test_without_the_driver_spark_is_asked_and_the_extra_is_named(
 
 
 def test_an_option_that_would_cut_answers_off_is_refused_before(table: SparkTable) -> None:
-    with pytest.raises(UserError, match="would answer in part"):
+    with pytest.raises(UserError, match="would return only a part of the rows"):
         replace(table, options={**table.options, "maxRows": "1", "url": "jdbc:postgresql://h/x?maxRows=1"}).changed(
             spark, ROWS, GLOBAL, 0
         )

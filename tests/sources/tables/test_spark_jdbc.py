@@ -152,7 +152,7 @@ def test_a_server_that_cuts_answers_off_does_not_cut_off_ours(sessions: Sessions
 )
 def test_options_under_which_an_answer_may_lack_rows_are_refused(given: dict[str, str], setting: str) -> None:
     options = {"url": "jdbc:mysql://db/x", **given}
-    with pytest.raises(UserError, match=f"{setting}.*would answer in part"):
+    with pytest.raises(UserError, match=f"{setting}.*would return only a part of the rows"):
         JdbcTable.of({name: each for name, each in options.items() if name != "sql"}, "t", given.get("sql"))
 
 

@@ -85,7 +85,7 @@ def test_numbers_that_json_does_not_have_are_named(target: OpenSearchTables) -> 
 
 
 def test_texts_that_are_no_objects_are_named_however_deep(target: OpenSearchTables) -> None:
-    """By a mapping of a column that is an object: deeper than Python reads is no JSON either."""
+    """By a mapping of a column that is an object: deeper than Python reads is not a JSON either."""
     texts = [
         '{"a": 1}',
         "[" * 3_000 + "]" * 3_000,

@@ -315,7 +315,7 @@ class ClickHouseTable:
         for what, text in (("`sql`", self.sql or ""), (f"the definition of {self.table}", self._made(session)[1])):
             if setting := in_part(text):
                 raise UserError(
-                    f"{what} has the setting {setting}: ClickHouse would answer in part",
+                    f"{what} has the setting {setting}: ClickHouse would return only a part of the rows",
                     where=self.text,
                     hint="Leave it out there: what is missing in an answer would be taken for deleted.",
                 )
@@ -328,13 +328,13 @@ class ClickHouseTable:
         except UserError as error:
             if isinstance(error, Away):
                 raise
-            raise UserError(error.what, where=self.text, hint="Look at `table` and `sql` of the source.") from None
+            raise UserError(error.what, where=self.text, hint="Check `table` and `sql` of the source.") from None
         columns: dict[str, SourceColumn] = {}
         for each in found:
             column = source_column(each["name"], each["type"])
             if column is None:
                 raise UserError(
-                    f"column {each['name']!r} has the type {each['type']}, which is none of ours",
+                    f"column {each['name']!r} has the type {each['type']}, which is not supported",
                     where=self.text,
                     hint="Leave it out, or convert it, with `sql`: SELECT toString(…) AS … FROM source",
                 )

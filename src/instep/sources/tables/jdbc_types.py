@@ -116,7 +116,7 @@ def _mysql(field: StructField, column: str) -> Carried | None:
                 field, column, f"DECIMAL(38,{stored})", f"decimal of more than 38 digits, {stored} of them decimals"
             )
         return None
-    why = _literal(", which is no day: NULLIF it in `sql`, say")
+    why = _literal(", which is not a date: replace it in `sql`, such as by NULLIF")
     zero = f"raise_error(concat('column ', {_literal(field.name)}, ' has ', %s, {why}))"
     if text in ("date", "timestamp_ntz"):
 
@@ -145,6 +145,6 @@ def _literal(text: str) -> str:
 def _refused(field: StructField, column: str, kind: str, shown: str = "") -> UserError:
     named = shown or _named(field) or "time"
     return UserError(
-        f"column {field.name!r} has the type {named}, which is none of ours",
+        f"column {field.name!r} has the type {named}, which is not supported",
         hint=f"Leave it out, or cast it, in `sql`: SELECT …, CAST({column} AS {kind}) AS {column} FROM source",
     )

@@ -287,7 +287,7 @@ def readable(lake: LakeTable) -> Iterator[None]:
     try:
         yield
     except Unfollowable as why:
-        hint = "Mend the table, or read all of it again: instep run --full-refresh"
+        hint = "Repair the table, or read all of it again: instep run --full-refresh"
         raise UserError(f"what was planned cannot be read: {why}", where=lake.text, hint=hint) from None
 
 

@@ -238,12 +238,12 @@ class Asked:
 
 
 def demand_whole(texts: Sequence[str]) -> None:
-    """Check options and SQL. Raises `UserError` for any under which the database would answer in part."""
+    """Check options and SQL. Raises `UserError` for any under which the database would return only some rows."""
     for text in map(unquote, texts):
         found = _IN_PART.search(text)
         if setting := next(filter(None, found.groups())) if found else in_part(text):
             raise UserError(
-                f"a jdbc source with {setting}: the database would answer in part",
+                f"a jdbc source with {setting}: the database would return only a part of the rows",
                 hint="Leave it out: what is missing in an answer would be taken for deleted.",
             )
 

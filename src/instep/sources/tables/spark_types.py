@@ -86,7 +86,7 @@ def column_type(name: str, kind: DataType) -> ColumnType:
     if text == "variant" or text.startswith((*_STRUCTURES, *_TEXTS)):
         return STRING
     raise UserError(
-        f"column {name!r} has the type {text}, which is none of ours",
+        f"column {name!r} has the type {text}, which is not supported",
         hint="Leave it out, or CAST it, with `sql` or a transform.",
     )
 

@@ -88,7 +88,8 @@ def facets(place: Location, physical: str, counted: Counted) -> dict[str, Facet]
         rows += len(page)
         if rows > _FACET_ROWS:
             raise UserError(
-                f"more than {_FACET_ROWS:,} rows are found: Milvus itself counts no values, and so many are not read",
+                f"more than {_FACET_ROWS:,} rows are found: Milvus cannot count values itself, and so many rows are "
+                "not read",
                 where=place.shown,
                 hint="Narrow the search with --where, or leave --facet out.",
             )

@@ -107,7 +107,7 @@ def unfit(spec: TableSpec, rows: pa.RecordBatch, fields: Mapping[str, Mapping[st
         elif each.type.name is TypeName.STRING and is_json(fields.get(each.name, {})):
             broken = np.array([not _is_object(value) for value in values.to_pylist()], bool)
             if broken.any():
-                yield Unfit(each.name, broken, "text that is no JSON object or list of them")
+                yield Unfit(each.name, broken, "text that is not a JSON object or a list of them")
 
 
 def _flags(values: Any) -> NDArray[np.bool_]:
@@ -137,7 +137,7 @@ def _is_flat(value: Any) -> bool:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _object(members: Mapping[str, Texts | str]) -> Texts:

@@ -84,7 +84,7 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
         except UserError as error:
             if self.mapping == "{}" or not error.what.startswith("the server refused"):
                 raise
-            raise UserError(f"mapping: {error.what}", where=self.place, hint="Mend it, and run again.") from None
+            raise UserError(f"mapping: {error.what}", where=self.place, hint="Fix it, and run again.") from None
 
     def try_out(self, specs: Sequence[TableSpec]) -> None:
         """Have the server judge what is declared, by an index that is dropped at once."""

@@ -267,7 +267,7 @@ def _demand_table(session: Session, layout: Layout, table: str) -> None:
         raise UserError(f"there is no table {table} in the schema {layout.parts(table)[0]}", where=session.place.shown)
     ((kind, oid),) = found
     if kind not in ("r", "p"):
-        raise UserError(f"{table} is no table", where=session.place.shown, hint="Only tables have triggers of rows.")
+        raise UserError(f"{table} is not a table", where=session.place.shown, hint="Only tables have triggers of rows.")
     _demand_type(session, layout, table, layout.spec.key, layout.spec.kind)
     bytewise = layout.spec.kind is KeyKind.TEXT
     indexed = session.ask(

@@ -138,7 +138,7 @@ def _demand_table(connection: sqlite3.Connection, layout: Layout, table: str, pa
     key, text = literal(layout.spec.key), layout.spec.kind is not KeyKind.INTEGER
     if text and connection.execute(_telling(layout, table)).fetchall():
         raise UserError(
-            f"the column {layout.spec.key} of {table} takes texts for equal that are not; a queue compares their bytes",
+            f"the column {layout.spec.key} of {table} treats different texts as equal; a queue compares their bytes",
             where=str(path),
             hint="Declare the column without a COLLATE, or with COLLATE BINARY.",
         )

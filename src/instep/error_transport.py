@@ -193,7 +193,7 @@ def explained(error: Exception) -> Exception:
     if isinstance(error, ConnectionError | TimeoutError):
         return errors.Transient(f"{type(error).__name__}: {error}")
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        return errors.UserError(f"this machine does not let it work: {error}", hint="Mend that, then run again.")
+        return errors.UserError(f"this machine does not let it work: {error}", hint="Fix that, then run again.")
     if _is_sparks(error):
         return _of_spark(error)
     return error

@@ -188,7 +188,7 @@ class TestVllm:
         endpoint.behave = refusing(
             lambda _: "dimensions" in endpoint.bodies[-1], 400, self.bodies(self.NO_MATRYOSHKA)[version]
         )
-        with pytest.raises(UserError, match=f"no text is taken: .*{self.NO_MATRYOSHKA}"):
+        with pytest.raises(UserError, match=f"the embedder refuses every text: .*{self.NO_MATRYOSHKA}"):
             trial(declared(endpoint.url, shorten=True), tmp_path)
         trial(declared(endpoint.url), tmp_path)
 

@@ -92,7 +92,7 @@ def test_a_vector_that_is_not_finite_is_no_answer_to_a_probe_or_a_query(
     made: Callable[..., HttpEmbedder], number: float | None
 ) -> None:
     with answering(whole(said(made(""), [1.0, number, 3.0]))) as url:
-        with pytest.raises(UserError, match="the embedder is no use: the vector has"):
+        with pytest.raises(UserError, match="the embedder cannot be used: the vector has"):
             probe(made(url))
         with pytest.raises(UserError, match="no vector of the query 'tide': it has"):
             query_vectors(made(url), ["tide"])
@@ -165,9 +165,9 @@ def test_an_answer_may_be_as_large_as_its_vectors_and_texts() -> None:
         (lambda: whole(b'{"error": "model overloaded"}'), UserError, "no score for each text"),
         (lambda: whole(b'{"results": {"0": 1}}'), UserError, "no score for each text"),
         (lambda: whole(b""), UserError, "no score for each text"),
-        (lambda: whole(b'[{"index": 0, "score": "0.5"}, {"index": 1, "score": 1}]'), UserError, "else than a number"),
-        (lambda: whole(b'[{"index": 0, "score": null}, {"index": 1, "score": 1}]'), UserError, "else than a number"),
-        (lambda: whole(b'[{"index": 0, "score": 1e999}, {"index": 1, "score": 1}]'), UserError, "are no numbers"),
+        (lambda: whole(b'[{"index": 0, "score": "0.5"}, {"index": 1, "score": 1}]'), UserError, "other than a number"),
+        (lambda: whole(b'[{"index": 0, "score": null}, {"index": 1, "score": 1}]'), UserError, "other than a number"),
+        (lambda: whole(b'[{"index": 0, "score": 1e999}, {"index": 1, "score": 1}]'), UserError, "are not numbers"),
         (lambda: whole(b'[{"index": 0, "score": 1}]', length=90), Transient, "out of reach: RemoteProtocolError"),
         (lambda: endless(b" " * 65_536), Transient, "more than 32,000,000 bytes"),
         (lambda: whole(bomb(), "Content-Encoding: gzip"), Transient, "more than 32,000,000 bytes"),

@@ -339,14 +339,14 @@ def test_a_generator_of_chunks_is_a_failure_and_no_document_without_text(root: P
     ("setting", "made", "said"),
     [
         ("parse", "b'bytes'", "returned bytes, not text or a ParsedDocument"),
-        ("parse", "ParsedDocument('text', pages=[2, 1])", "returned `pages` that are not places"),
-        ("parse", "ParsedDocument('text', title=None)", "returned a `title` or a `kind` that is no text"),
-        ("parse", "ParsedDocument('text', kind=None)", "returned a `title` or a `kind` that is no text"),
+        ("parse", "ParsedDocument('text', pages=[2, 1])", "returned `pages` that are not positions"),
+        ("parse", "ParsedDocument('text', title=None)", "returned a `title` or a `kind` that is not text"),
+        ("parse", "ParsedDocument('text', kind=None)", "returned a `title` or a `kind` that is not text"),
         ("chunk", "None", "returned NoneType, not a list of texts"),
         ("chunk", "{'a set', 'has no order'}", "returned set, not a list of texts"),
         ("chunk", "{'walked': 1}.keys()", "returned dict_keys, not a list of texts"),
         ("chunk", "type('Once', (), {'__iter__': lambda self: iter(())})()", "returned Once, not a list of texts"),
-        ("chunk", "[b'bytes']", "returned something else than a list of texts"),
+        ("chunk", "[b'bytes']", "returned something other than a list of texts"),
     ],
 )
 def test_a_function_that_returns_what_is_of_no_use_stops_the_job_as_one_that_raises(
@@ -365,7 +365,7 @@ def test_a_number_that_no_vector_holds_is_an_error_of_the_project(root: Path) ->
     module = root / "code" / "own_functions_of_a_test.py"
     module.write_text("def embed(texts):\n    return [[10**400, 1, 1] for _ in texts]\n")
     write(root, one="text")
-    with pytest.raises(UserError, match="returned something else than vectors"):
+    with pytest.raises(UserError, match="returned something other than vectors"):
         opened(root, embed=EMBED).run()
 
 

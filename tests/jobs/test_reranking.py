@@ -198,8 +198,8 @@ def test_a_reranker_that_is_away_is_passed_over_and_said(root: Path, how: dict[s
         ({"answer": b"<html>"}, "has no score for each text"),
         ({"answer": b'{"results": [{"index": 0, "relevance_score": 1}]}'}, "has no score for each text"),
         ({"answer": b'{"results": ' + b"[" * 100_000}, "has no score for each text"),
-        ({"answer": json.dumps([{"index": n, "score": "x"} for n in range(50)]).encode()}, "else than a number"),
-        ({"answer": b"[" + b",".join(b'{"index": %d, "score": NaN}' % n for n in range(50)) + b"]"}, "no numbers"),
+        ({"answer": json.dumps([{"index": n, "score": "x"} for n in range(50)]).encode()}, "other than a number"),
+        ({"answer": b"[" + b",".join(b'{"index": %d, "score": NaN}' % n for n in range(50)) + b"]"}, "not numbers"),
     ],
 )
 def test_a_reranker_that_is_wrong_is_an_error_without_its_key(root: Path, how: dict[str, Any], said: str) -> None:
@@ -216,7 +216,7 @@ def test_a_reranker_that_is_wrong_is_an_error_without_its_key(root: Path, how: d
     [
         ("short", "gave 1 scores for 30 texts"),
         ("broken", "ValueError: no model"),
-        ("huge", "gave something else than a number"),
+        ("huge", "gave something other than a number"),
     ],
 )
 def test_a_function_that_is_wrong_is_an_error_with_its_place(root: Path, name: str, said: str) -> None:

@@ -138,5 +138,5 @@ def counted(address: str | None, say: Callable[[str], None]) -> Iterator[Counter
 def _place_of(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise UserError(f"{address!r} is no address for metrics", hint="It is HOST:PORT, such as 127.0.0.1:9464.")
+        raise UserError(f"{address!r} is not an address for metrics", hint="It is HOST:PORT, such as 127.0.0.1:9464.")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -211,7 +211,7 @@ class _Rows:
         raise UserError(
             f"it failed for {IN_A_ROW} documents in a row; the last one with {failed.kind}",
             where=name,
-            hint="Mend the function and run again: the documents have not been counted as failed.",
+            hint="Fix the function and run again: the documents are not counted as failed.",
         )
 
 
@@ -274,15 +274,15 @@ def _not_parsed(made: Any) -> str | None:
     if not isinstance(made, ParsedDocument) or not isinstance(made.text, str):
         return f"{type(made).__name__}, not text or a ParsedDocument"
     if not all(isinstance(each, str) for each in (made.title, made.kind)):
-        return "a `title` or a `kind` that is no text"
-    return None if _ascend(made.pages) else "`pages` that are not places in the text, in their order"
+        return "a `title` or a `kind` that is not text"
+    return None if _ascend(made.pages) else "`pages` that are not positions in the text, in ascending order"
 
 
 def _not_cut(made: Any) -> str | None:
     """The reason why the answer of a `ChunkFunction` is of no use. One that comes bit by bit would be used up here."""
     if isinstance(made, str) or not isinstance(made, Sequence):
         return f"{type(made).__name__}, not a list of texts"
-    return None if all(isinstance(each, str) for each in made) else "something else than a list of texts"
+    return None if all(isinstance(each, str) for each in made) else "something other than a list of texts"
 
 
 def _ascend(places: object) -> bool:
@@ -324,6 +324,6 @@ class FunctionEmbedder:
         try:
             vectors: Vectors = np.asarray(made, np.float32)
         except Exception as error:  # A tensor that is not detached raises errors of its library.
-            raise EmbedRejected(f"{self.own.name} returned something else than vectors: {error}") from None
+            raise EmbedRejected(f"{self.own.name} returned something other than vectors: {error}") from None
         demand_length(vectors, len(plain), self.dimensions)
         return vectors

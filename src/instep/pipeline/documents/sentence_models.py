@@ -21,7 +21,9 @@ def load(kind: Literal["SentenceTransformer", "CrossEncoder"], name: str, where:
             hint="Run: pip install 'instep[sentence-transformers]'",
         ) from None
     except Exception as error:  # PyTorch has many for a library of the system that is missing.
-        raise _problem("the package sentence-transformers cannot be imported", error, where, "Mend PyTorch.") from error
+        raise _problem(
+            "the package sentence-transformers cannot be imported", error, where, "Reinstall PyTorch."
+        ) from error
     try:
         return getattr(sentence_transformers, kind)(name)
     except Exception as error:  # Its own, those of the download and of broken files have no class in common.

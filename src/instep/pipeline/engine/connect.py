@@ -35,7 +35,7 @@ def connect(address: str, settings: SparkSettings) -> SparkSession:
     try:
         session = sparkapi.connect(address)
     except Exception as error:
-        raise UserError(f"that is no address of Spark Connect: {first_line(error)}", where=where) from error
+        raise UserError(f"this is not an address of Spark Connect: {first_line(error)}", where=where) from error
     failed: list[Exception] = []
     isolated: list[str | None] = []
 

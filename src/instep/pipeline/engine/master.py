@@ -32,7 +32,9 @@ def demand_master(master: str) -> None:
     for each in master.removeprefix("spark://").split(","):
         host, _, port = each.rpartition(":")
         if not host or not port.isdigit():
-            raise UserError(f"{master!r} is no master: {each!r} has no host and port", hint="Write spark://HOST:PORT.")
+            raise UserError(
+                f"{master!r} is not a master: {each!r} has no host and port", hint="Write spark://HOST:PORT."
+            )
         problem = _problem(host.strip("[]"), int(port), deadline)
         if problem is None:
             return

@@ -36,7 +36,7 @@ def fitted(values: Values, column: Column) -> Fitted:
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise UserError(
             f"column {column.name!r} came as {values.type}, and is declared as {column.type}",
-            hint="Has the table changed? Look at it with: instep check",
+            hint="Has the table changed? Compare it with: instep check",
         ) from None
     except pa.ArrowInvalid:
         misfits = _misfits(values, column)
@@ -56,7 +56,7 @@ def _misfits(values: Values, column: Column) -> dict[int, str]:
             _cast(values.slice(start, length), column.type)
         except pa.ArrowInvalid as error:
             if length == 1:
-                found[start] = f"column {column.name!r} is no {column.type}: {_first_line(error)}"
+                found[start] = f"column {column.name!r} is not a {column.type}: {_first_line(error)}"
             else:
                 half = length // 2
                 stretches += [(start + half, length - half), (start, half)]

@@ -375,7 +375,7 @@ class TableWave:
         if missing := [each.name for each in self.writer.columns if each.name not in there]:
             raise UserError(
                 f"{self.source.text} has no column {missing[0]!r} any more",
-                hint="Has the table changed? Look at it with: instep check",
+                hint="Has the table changed? Compare it with: instep check",
             )
         # By their places: names may hold dots and quotes, and differ by their case only.
         names = [f"c{at}" for at in range(len(there))]

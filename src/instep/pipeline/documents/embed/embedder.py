@@ -83,10 +83,10 @@ def probe(embedder: Embedder) -> None:
     except WrongShape:
         raise
     except EmbedRejected as error:
-        raise UserError(f"no text is taken: {error}", hint=CHECK_EMBED) from None
+        raise UserError(f"the embedder refuses every text: {error}", hint=CHECK_EMBED) from None
     demand_length(made, 1, embedder.dimensions)
     if flaws := check_vectors(made):
-        raise UserError(f"the embedder is no use: {flaws[0]}, whatever the text", hint=CHECK_EMBED)
+        raise UserError(f"the embedder cannot be used: {flaws[0]}, for any text", hint=CHECK_EMBED)
 
 
 def query_vectors(embedder: Embedder, queries: Sequence[str]) -> Vectors:

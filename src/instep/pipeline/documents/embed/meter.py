@@ -69,7 +69,7 @@ class Meter:
         paid = Paid(most_tokens(texts))
         with self._lock:
             if self._allowed is not None and self.bill.most + self._open + paid.most > self._allowed:
-                raise Overdrawn("what may be spent on this wave is used up")
+                raise Overdrawn("the budget that is reserved for this wave is used up")
             self._open += paid.most
         try:
             yield paid

@@ -55,7 +55,7 @@ class HttpReranker:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             raise UserError("no request can be made of the reranker's `url` and `api_key`", hint=_CHECK) from None
         except TooLarge as error:
-            raise Transient(f"the reranker is no use now: {error}") from None
+            raise Transient(f"the reranker cannot be used now: {error}") from None
         except httpx.RequestError as error:
             raise Transient(f"the reranker is out of reach: {type(error).__name__}") from None
         if response.is_passing:

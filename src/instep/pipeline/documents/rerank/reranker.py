@@ -46,9 +46,9 @@ def checked_scores(scores: Any, count: int, who: str) -> list[float]:
     try:
         found = [_number(each) for each in scores]
     except (TypeError, ValueError, OverflowError):
-        raise UserError(f"{who} gave something else than a number for each text") from None
+        raise UserError(f"{who} gave something other than a number for each text") from None
     if len(found) != count or not all(map(math.isfinite, found)):
-        raise UserError(f"{who} gave {len(found)} scores for {count} texts, or some that are no numbers")
+        raise UserError(f"{who} gave {len(found)} scores for {count} texts, or some that are not numbers")
     return found
 
 

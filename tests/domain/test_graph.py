@@ -237,7 +237,7 @@ def test_every_column_has_one_source_and_every_key_is_there(names: list[str], da
         (replace(REQUEST, edges=(*REQUEST.edges, replace(REQUEST.edges[0], kind="authored"))), "two kinds"),
         (with_edge(End("MergeRequest"), End("MergeRequest")), "from the row to itself"),
         (with_edge(End("Group", ("author_id",)), End("MergeRequest")), "no entity declares such a node"),
-        (with_edge(End("User"), End("MergeRequest", ("id",))), "the row is no 'User'"),
+        (with_edge(End("User"), End("MergeRequest", ("id",))), "the row is not a 'User'"),
         (with_edge(End("User", ("author_id", "id")), End("MergeRequest")), "is (id int64), not 2 columns"),
         (with_edge(End("User", ("title",)), End("MergeRequest")), "'title' is string, and 'id' of 'User' is int64"),
         (with_edge(End("User", ("none",)), End("MergeRequest")), "no column 'none'"),

@@ -80,7 +80,7 @@ def test_a_build_that_finds_worse_is_told_with_its_queries() -> None:
     demand = Demand.parse("recall@10", "0.98 of served")
     told = shortfall(demand, measured(0, 1), measured(0, 1, 2, 3))
     assert told == (
-        "recall@10 is 0.250, and at least 0.490 is asked for, 0.98 of the 0.500 that is served; "
+        "recall@10 is 0.250, and at least 0.490 is required, 0.98 of the 0.500 that is served; "
         "answered worse: q2 (1.00 → 0.00), q3 (1.00 → 0.00)"
     )
     assert shortfall(demand, measured(0, 1, 2, 4), measured(0, 1, 2, 3)) is None

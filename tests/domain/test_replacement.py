@@ -26,7 +26,7 @@ def test_a_build_with_nearly_all_documents_is_enough_for_any_served_one() -> Non
 def test_a_transform_that_now_fails_on_three_of_ten_is_not_good() -> None:
     now = judged(versions(range(10)), versions(range(10)), failing(range(3)))
     assert not now.enough
-    assert str(now) == "3 of 10 documents that are served as the source has them failed (at least 95% have to go in)"
+    assert str(now) == "3 of 10 documents that are served as the source has them failed (at least 95% must be indexed)"
 
 
 def test_a_build_lacking_too_many_is_not_enough_though_all_documents_changed() -> None:

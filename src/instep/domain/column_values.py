@@ -91,7 +91,7 @@ def _text(column: DocumentColumn, said: Any) -> str:
     try:
         size = len(said.encode())
     except UnicodeEncodeError:
-        raise WrongValue(f"column {column.name}: half of a character in {_shown(said)}") from None
+        raise WrongValue(f"column {column.name}: half of a surrogate pair in {_shown(said)}") from None
     if size > MAX_BYTES:
         raise WrongValue(f"column {column.name} has {size:,} bytes, more than {MAX_BYTES:,}: {_shown(said)}")
     if "\0" in said:
@@ -103,7 +103,7 @@ def _int(column: DocumentColumn, said: Any) -> int:
     if not isinstance(said, int) or isinstance(said, bool):
         raise wrong(column, said)
     if not MIN_INT <= said <= MAX_INT:
-        raise WrongValue(f"column {column.name} is int, and {_shown(said)} is no number of 64 bits")
+        raise WrongValue(f"column {column.name} is int, and {_shown(said)} is not a whole number of 64 bits")
     return said
 
 
@@ -132,7 +132,7 @@ def _float(column: DocumentColumn, said: Any) -> float | None:
     if math.isnan(number):
         return None
     if math.isinf(number):
-        raise WrongValue(f"column {column.name} is float, and {_shown(said)} is none that has an end")
+        raise WrongValue(f"column {column.name} is float, and {_shown(said)} is not a finite number")
     return number + 0.0  # -0.0 is 0.0.
 
 

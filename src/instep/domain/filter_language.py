@@ -88,7 +88,7 @@ def _parsed(text: str, columns: Sequence[DocumentColumn]) -> Condition:
         raise FilterError(f"the filter is longer than {MAX_LENGTH:,} characters", position=MAX_LENGTH + 1)
     odd = re.search("[\ud800-\udfff]", text)
     if odd:
-        raise FilterError("the filter has half of a character", position=odd.start() + 1)
+        raise FilterError("the filter has half of a surrogate pair", position=odd.start() + 1)
     return _Reader(text, declared).condition(_tree(text, declared))
 
 
@@ -173,7 +173,7 @@ def _known(tokens: Sequence[Token], declared: Mapping[str, DocumentColumn]) -> l
         elif kind not in allowed or (
             kind is kinds.DASH and (not following or following.token_type is not kinds.NUMBER)
         ):
-            raise FilterError(f"{_cut(token.text)} is not of this language", position=position, hint=ALLOWED)
+            raise FilterError(f"{_cut(token.text)} is not part of the filter language", position=position, hint=ALLOWED)
         nots = nots + 1 if kind is kinds.NOT else 0
         if kind is kinds.L_PAREN:
             opened.append(token)
@@ -279,7 +279,7 @@ class _Reader:
                 hint = f"Write {name} = …, or {name} IS NULL."
                 raise self._wrong(node, f"column {name!r} is compared with nothing", hint=hint)
         if found is None:
-            raise self._wrong(node, f"{_cut(self._shown(node))} is no condition of this language")
+            raise self._wrong(node, f"{_cut(self._shown(node))} is not a condition of the filter language")
         return found
 
     def _contains(self, node: exp.Expr) -> Condition:
@@ -340,7 +340,7 @@ class _Reader:
         if any(each in ("%", "_", "\\") or (len(each) == 2 and each[1] not in "%_\\") for each in body):
             raise self._wrong(
                 pattern,
-                f"LIKE {_cut(pattern.this)} is more than a beginning",
+                f"LIKE {_cut(pattern.this)} is not a prefix",
                 hint=r"Allowed: LIKE 'beginning%'. A %, _ or \ of the text itself is written \%, \_ or \\.",
             )
         text = "".join(each[-1] for each in body)
@@ -385,7 +385,7 @@ class _Reader:
             why = f": {error}" if isinstance(error, _Unfit) else ""
             raise self._wrong(
                 node,
-                f"column {column.name!r} is of type {column.type}, and {self._shown(node)} is no such value{why}",
+                f"column {column.name!r} is of type {column.type}, and {self._shown(node)} is not such a value{why}",
                 hint=f"Allowed: {_FORMS[column.type]}.",
             ) from None
         raise self._wrong(node, f"{_cut(self._shown(node))} is not a value", hint=f"Allowed: {_FORMS[column.type]}.")

@@ -166,7 +166,7 @@ def _end(entity: GraphEntity, edge: Edge, end: End, nodes: NodeKeys, side: str) 
     if key is None:
         raise GraphError(f"{what} leads to {end.label!r}, and no entity declares such a node")
     if not end.columns and (entity.node is None or entity.node.label != end.label):
-        raise GraphError(f"{what}: the row is no {end.label!r}: name the columns that hold its key")
+        raise GraphError(f"{what}: the row is not a {end.label!r}: name the columns that hold its key")
     columns = end.columns or entity.key
     if len(columns) != len(key):
         raise GraphError(f"{what}: the key of {end.label!r} is ({_listed(key)}), not {len(columns)} columns")

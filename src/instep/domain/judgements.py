@@ -34,7 +34,7 @@ def judged_queries(lines: Iterable[str], judgements: Iterable[str] | None = None
     for number, line in _told(lines):
         query = _of_json(number, line) if line.startswith("{") else _of_columns(number, line)
         if query.id in found:
-            raise JudgementError(f"line {number}: the query {query.id!r} is there twice")
+            raise JudgementError(f"line {number}: the query {query.id!r} is listed twice")
         found[query.id] = JudgedQuery(query.id, query.text, {**query.relevant, **relevant.get(query.id, {})})
         if len(found) > MAX_QUERIES:
             raise JudgementError(f"there are more than {MAX_QUERIES:,} queries")
@@ -52,7 +52,7 @@ def _of_json(number: int, line: str) -> JudgedQuery:
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):
-        raise JudgementError(f"line {number} is no JSON") from None
+        raise JudgementError(f"line {number} is not JSON") from None
     text = told.get("query", told.get("text"))
     if not isinstance(text, str) or not text.strip():
         raise JudgementError(f"line {number} has no `query`")

@@ -25,7 +25,7 @@ from instep.domain.texts import amount
 NEEDED = 0.95
 
 #: Why an empty build does not replace a served one.
-EMPTY = "the rebuild is empty; what was served stays. If its source is rightly empty: --allow-empty"
+EMPTY = "the rebuild is empty; the served index stays. If its source is empty indeed: --allow-empty"
 
 
 def nothing_written(units: int, read: int, written: int, what: str) -> str | None:
@@ -35,7 +35,7 @@ def nothing_written(units: int, read: int, written: int, what: str) -> str | Non
     if written or not (units or read):
         return None
     if not read:
-        return f"none of {amount(units, what)} that were counted came when they were read, so nothing is served"
+        return f"{amount(units, what)} were counted, but none could be read, so nothing is served"
     return (
         f"nothing was written of {amount(read, what)}, so nothing is served. If there is rightly nothing in them: "
         "--allow-empty"
@@ -56,7 +56,7 @@ class Judged:
         return self.documents - self.failed >= self.needed * self.documents
 
     def __str__(self) -> str:
-        needed = f"at least {self.needed * 100:g}% have to go in"
+        needed = f"at least {self.needed * 100:g}% must be indexed"
         return f"{self.failed:,} of {self.documents:,} {self.which} failed ({needed})"
 
 

@@ -144,7 +144,7 @@ def shortfall(demand: Demand, built: Measured, served: Measured | None) -> str |
     if reached >= least - 1e-9:
         return None
     share = f", {demand.value:g} of the {before:.3f} that is served" if demand.of_served else ""
-    text = f"{demand.metric} is {reached:.3f}, and at least {least:.3f} is asked for{share}"
+    text = f"{demand.metric} is {reached:.3f}, and at least {least:.3f} is required{share}"
     worst = _worse(demand.metric, built, served)
     return f"{text}; answered worse: {worst}" if worst else text
 

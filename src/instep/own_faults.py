@@ -31,7 +31,7 @@ def own_fault(error: Exception) -> UserError | None:
     return UserError(
         cleaned(f"{frame.f_code.co_qualname} of {module} raised {type(error).__name__}: {error}"),
         where=f"{frame.f_code.co_filename}:{line}",
-        hint="Mend it, and run again.",
+        hint="Fix it, and run again.",
     )
 
 

@@ -368,7 +368,7 @@ def test_stopping_an_awaited_build_stops_the_waiting_run(house: House) -> None:
             house.ledger.jobs.request_stop(job_id, "stopped by ann")
         return real(job_id, ref, *args, **options)
 
-    with pytest.raises(UserError, match=r"Site@global, which is waited for: .* stopped by ann"):
+    with pytest.raises(UserError, match=r"Site@global, for which this run waits: .* stopped by ann"):
         house.run("Page", ledger=replaced(house.ledger, {"slices.claim": stop}))
     assert {each.state for each in house.run("Page")} == {JobState.COMPLETED}
     house.intact()

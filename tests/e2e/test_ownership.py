@@ -267,7 +267,7 @@ def test_an_adopted_index_without_the_declared_columns_is_rebuilt_beside_it(
     again = place.project("one", columns={"team": "string"})
     (found,) = again.adopt()
     assert (found.done, found.live) == (True, False)
-    with pytest.raises(UserError, match="'team' is not in what is served yet"):
+    with pytest.raises(UserError, match="'team' is not in the served index yet"):
         again.search("alpha", where="team = 'ops'")
     assert len(texts(again)) == 12, "it is served until then"
     (again.project.root / "docs" / "n1.md").write_text("---\nteam: ops\n---\n# N1\n\nsearchable alpha\n")
@@ -286,7 +286,7 @@ def test_an_adopted_index_of_before_documents_had_times_is_rebuilt_beside_it(pla
     place.lose(one)
     (found,) = one.adopt()
     assert (found.done, found.live) == (True, False)
-    with pytest.raises(UserError, match="'modified' is not in what is served yet"):
+    with pytest.raises(UserError, match="'modified' is not in the served index yet"):
         one.search("alpha", where="modified IS NOT NULL")
     assert run(one).promoted
     assert len(one.search("alpha", where="modified IS NOT NULL", limit=50)) == 12

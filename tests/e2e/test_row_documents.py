@@ -128,7 +128,7 @@ def test_rows_are_followed_with_plans_that_spark_makes(tmp_path: Path, version: 
     for file in (desk.root / ".instep" / "ledger-documents").glob("*.arrow"):
         file.write_bytes(file.read_bytes()[:-1])
     same_plans(
-        desk, "a file of what is recorded of its documents is lost or damaged: all of it was read from the ledger"
+        desk, "a file with the records of its documents is lost or damaged: all records were read from the ledger"
     )
     desk.run(full_refresh=True)
     assert desk.wrong() == ""

@@ -115,7 +115,7 @@ def test_a_tainted_instance_is_rebuilt_beside_the_served_one_and_wants_follow(si
     assert served is not None
     assert served.instance == before, "readers keep what there is until there is something better"
     (result,) = site.run()
-    assert result.plan.found.why == ["what is served was tainted"]
+    assert result.plan.found.why == ["the served index was tainted"]
     assert result.counts.written == 12
     old, new = site.ledger.instances.get(before), site.ledger.instances.canonical(REF)
     assert old is not None

@@ -148,7 +148,7 @@ def test_a_refused_deletion_is_reported_and_nothing_is_deleted(site: Site, clock
     clock.steps = [lose_nearly_all, lambda: None]
     watch(site)
     assert len(site.ledger.jobs.newest()) == 1
-    assert [each for each in site.told.said if "is not deleted unasked" in each]
+    assert [each for each in site.told.said if "is not deleted without permission" in each]
 
 
 def test_a_source_that_takes_long_to_look_at_is_left_alone_for_longer(site: Site, clock: Steps) -> None:

@@ -225,6 +225,6 @@ def test_unlisted_documents_of_a_feed_are_not_repaired(tmp_path: Path, capsys: p
     assert seen(place).counts == {**CLEAN, "missing": 2}
     command = ["diff", "--repair", "--quiet", "--project", str(place.root)]
     main(command)
-    assert "1 document cannot be mended" in capsys.readouterr().out
+    assert "1 document cannot be repaired" in capsys.readouterr().out
     assert seen(place).counts == {**CLEAN, "missing": 1}
     assert main(command) == 3

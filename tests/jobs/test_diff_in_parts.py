@@ -132,7 +132,7 @@ def test_a_feed_in_parts_differs_as_it_does_as_a_whole(tmp_path: Path, request: 
     (result,) = place.open().repair(allow_deletes=True)
     assert (result.counts.written, result.counts.deleted) == (2, 1)
     (left,) = result.plan.found.problems
-    assert left.startswith("3 documents cannot be mended: the source does not list feed://Document/")
+    assert left.startswith("3 documents cannot be repaired: the source does not list feed://Document/")
 
 
 def test_a_bounded_number_of_documents_is_named(

@@ -209,7 +209,7 @@ def test_a_run_says_that_listed_documents_were_gone_when_they_were_read(root: Pa
     project = opened(root)
     for _ in range(2):
         (result,) = project.run()
-        assert any("were gone when they were to be read" in each for each in result.notes)
+        assert any("disappeared before they could be read" in each for each in result.notes)
     store(root, a={"version": "1", "text": "One."}, b={"version": "1", "text": "Two."})
     (result,) = project.run()
     assert result.counts.written == 1

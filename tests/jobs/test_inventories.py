@@ -321,7 +321,7 @@ def test_without_a_whole_inventory_the_bucket_is_listed(site: Site, damage: str)
     result = site.run()
     assert site.indexed() == site.there()
     (note,) = result.notes
-    assert note.startswith("listed by asking for all objects, as its inventory is of no use: ")
+    assert note.startswith("all objects were listed, because the inventory cannot be used: ")
 
 
 def test_what_a_user_can_mend_is_an_error(site: Site) -> None:

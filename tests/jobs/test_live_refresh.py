@@ -157,7 +157,7 @@ def test_a_source_emptied_before_reading_empties_neither_served_nor_new_index() 
     world.after(world.ledger, "slices.claim", lambda: missing(world, *range(2, 151)))
     result = world.run_once()
     assert not result.promoted
-    assert any("149 of 150 documents that are served were gone" in note for note in result.notes), result.notes
+    assert any("149 of 150 documents that are served disappeared" in note for note in result.notes), result.notes
     assert (world.served, readable(world)) == (before, whole)
     with pytest.raises(UserError, match="149 of 150 documents are gone"):
         world.run_once()

@@ -151,7 +151,7 @@ def test_a_rebuild_of_blank_files_with_another_declaration_needs_permission(tmp_
     corpus.project(tmp_path, world.docs, chunk=400, extra="engine: inline", entity="deletes: {share: 0.2, floor: 4}")
     result = world.run()
     assert not result.promoted
-    assert any("5 of 6 documents that are served have nothing in them by now" in note for note in result.notes)
+    assert any("5 of 6 documents that are served are empty now" in note for note in result.notes)
     (status,) = world.open().status()
     assert status.rows == before.rows
 
@@ -170,7 +170,7 @@ def test_promoting_a_generation_of_emptied_documents_needs_permission(tmp_path: 
     for number in range(5):
         world.path(number).write_text("\n")
     world.open().run(generation="v2")
-    with pytest.raises(UserError, match="5 of 6 documents that are served have nothing in them by now"):
+    with pytest.raises(UserError, match="5 of 6 documents that are served are empty now"):
         world.open().promote("Document", "v2")
 
 
@@ -208,11 +208,11 @@ entities:
     (result,) = instep.load(tmp_path).run()
     assert result.state_name == "INCOMPLETE"
     (status,) = instep.load(tmp_path).status()
-    assert any("not all of the source could be seen" in note for note in status.notes)
+    assert any("not all of the source could be read" in note for note in status.notes)
     feed.write_text('{"id": "1", "text": "one"}\n')
     instep.load(tmp_path).run()
     (status,) = instep.load(tmp_path).status()
-    assert not any("could be seen" in note for note in status.notes)
+    assert not any("could be read" in note for note in status.notes)
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["in one target", "in targets of their own"])
@@ -235,7 +235,8 @@ def test_a_second_project_with_the_ledger_and_a_name_of_the_first_is_told_so(tmp
     one.run()
     (plan,) = two.plan()
     expected = (
-        "nothing in `docs` is as it is recorded of Note@global, which looks made from others, such as project:///"
+        "nothing in `docs` matches what is recorded of Note@global, which seems to be made from other documents, such "
+        "as project:///"
     )
     assert plan.blocked is not None
     assert expected in plan.blocked

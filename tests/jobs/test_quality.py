@@ -143,7 +143,7 @@ def test_judgements_that_name_nothing_are_an_error_of_theirs(tmp_path: Path) -> 
     opened.run()
     (tmp_path / "topics.tsv").write_text("1\tneap tide\n")
     (tmp_path / "qrels").write_text("1 0 nowhere.md 1\n")
-    with pytest.raises(UserError, match="no document that is judged is found"):
+    with pytest.raises(UserError, match="no query finds a document that is judged"):
         opened.evaluate(tmp_path / "topics.tsv", tmp_path / "qrels")
     (tmp_path / "qrels").write_text("1 0 tides.md 1\n")
     assert opened.evaluate(tmp_path / "topics.tsv", tmp_path / "qrels")[0].scores["mrr"] == 1
@@ -160,8 +160,9 @@ def test_a_build_that_finds_worse_is_not_served(tmp_path: Path) -> None:
     (result,) = opened.run(full_refresh=True)
     assert (result.state, result.promoted) == (JobState.FAILED, False)
     assert result.notes[0] == (
-        "it finds worse: recall@10 is 0.667, and at least 0.980 is asked for, 0.98 of the 1.000 that is served; "
-        "answered worse: b (1.00 → 0.00); what was served stays (see `instep evaluate`)"
+        "its search quality is too low: recall@10 is 0.667, and at least 0.980 is required, 0.98 of the 1.000 that is "
+        "served; "
+        "answered worse: b (1.00 → 0.00); the served index stays (see `instep evaluate`)"
     )
     assert opened.search("bake a loaf", limit=1)[0].source_uri.endswith("bread.md"), "what was served stays"
     (tmp_path / "docs" / "cake.md").rename(bread)
@@ -201,7 +202,7 @@ def test_what_is_served_already_is_measured_in_the_first_run_that_knows_of_the_d
     assert project(tmp_path, STATIC, least).run()[0].state is None, "nothing to do"
     (result,) = project(tmp_path, HASHING, least).run()
     assert (result.state, result.promoted) == (JobState.FAILED, False)
-    assert "it finds worse: mrr is 0.000" in result.notes[0]
+    assert "its search quality is too low: mrr is 0.000" in result.notes[0]
 
 
 def asked(root: Path, **relevant: str) -> None:
@@ -256,7 +257,8 @@ def test_a_demand_is_asked_of_what_the_reranker_makes_of_a_build(tmp_path: Path,
     asked(tmp_path, tide="tides.md")
     (result,) = worse.run()
     assert (result.state, result.promoted) == (JobState.FAILED, False)
-    assert result.notes[0].startswith("it finds worse: mrr is 0.500"), "found first, and then put behind bread"
+    (note,) = result.notes[:1]
+    assert note.startswith("its search quality is too low: mrr is 0.500"), "found first, and then put behind bread"
     better = project(tmp_path, STATIC, {"mrr": 0.9}, search=reranked(rerankers, "by_words"))
     assert better.run()[0].promoted
 
@@ -272,7 +274,7 @@ def test_what_is_served_is_measured_anew_when_another_reranker_is_declared(tmp_p
     worse = project(tmp_path, HASHING, least, search=reranked(rerankers, "last_first"))
     (result,) = worse.run()
     assert (result.state, result.promoted) == (JobState.FAILED, False)
-    assert "mrr is 0.500, and at least 0.900 is asked for, 0.9 of the 1.000 that is served" in result.notes[0]
+    assert "mrr is 0.500, and at least 0.900 is required, 0.9 of the 1.000 that is served" in result.notes[0]
 
 
 def test_a_build_waits_for_its_reranker_to_be_measured(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_project_says_which_share_has_to_go_in() -> None:
     world = built()
     world.transform(2, wrong=True)
     world.needed = 0.7
-    assert any("at least 70% have to go in" in note for note in world.run_once().notes)
+    assert any("at least 70% must be indexed" in note for note in world.run_once().notes)
     world.needed = 0.6
     assert world.run_once().promoted, "it is not held back any more"
     assert indexed(world) == ALL - THIRD

@@ -242,7 +242,7 @@ def test_it_is_built_anew_with_its_upstream_if_it_says_so(root: Path) -> None:
     plain.run(["Author"])
     assert [each.state for each in plain.run()] == [None, None], "nobody has said so"
     (plan,) = following.plan(["Page"])
-    assert (str(plan.kind), plan.why) == ("rebuild", ("Author@global is not the one that it was made from",))
+    assert (str(plan.kind), plan.why) == ("rebuild", ("Author@global was replaced since",))
     assert [each.state for each in following.run(["Page"])] == [JobState.COMPLETED]
     page, author = (following.history(name)[0] for name in ("Page", "Author"))
     assert page.uuid != before.uuid

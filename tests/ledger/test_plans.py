@@ -179,7 +179,7 @@ def test_what_was_written_and_not_stored_goes_when_its_job_has_ended(
 
 
 def _refused(*_: object, **__: object) -> None:
-    raise Conflict("what was planned has changed")
+    raise Conflict("the plan was outdated")
 
 
 def test_a_plan_that_cannot_be_written_is_reported_with_its_place(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> str
     mend = f"instep diff {setup.ref.label} --repair" if setup.unit == "document" else "instep run --full-refresh"
     return (
         f"the index of {setup.ref} in target {setup.target_name!r} is older than what was recorded of it, as after a "
-        f"restore from a backup: rows may be missing or outdated; compare and mend it: {mend}"
+        f"restore from a backup: rows may be missing or outdated; compare and repair it: {mend}"
     )
 
 
@@ -138,7 +138,7 @@ def _foreign(setup: EntitySetup, name: str) -> NotOurs | None:
     if target.mine(name):
         return None
     found = target.owner_of(name)
-    whose = f"ledger {found[:8]}" if found else "a ledger that is not known"
+    whose = f"ledger {found[:8]}" if found else "an unknown ledger"
     served = target.served(setup.alias)
     what = f"index {name!r}{f', which serves {served},' if served and served != name else ''}"
     return NotOurs(

@@ -118,7 +118,7 @@ def _own(project: Project, declared: PythonTarget, name: str, port: type, what: 
         told = without(str(error), declared.uri, *options.values())
         raise UserError(f"{declared.class_} cannot be made: {type(error).__name__}: {told}", where=where) from None
     if lacking := sorted(each for each in dir(port) if not each.startswith("_") and not _has(made, each)):
-        said = f"{declared.class_} is no target of {what}: it has no {', '.join(lacking)}"
+        said = f"{declared.class_} is not a target of {what}: it lacks {', '.join(lacking)}"
         raise UserError(said, where=where, hint=f"It has to have all of instep.{port.__name__}.")
     return made
 

@@ -282,7 +282,7 @@ class Acquisition:
             else:
                 return
         raise UserError(
-            f"what was planned has changed {REPLANS} times before it could be begun: {problem}",
+            f"the plan was outdated {REPLANS} times before its job could begin: {problem}",
             hint="Its instances are tainted, expired or rebuilt again and again: see `instep history`, then run again.",
         )
 

@@ -72,7 +72,7 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
         physical = None
     found = Adoption(setup, alias, physical, whose or "", generation)
     if physical is None:
-        return replace(found, why_not="nothing is there that is served")
+        return replace(found, why_not="nothing is served there")
     context.progress.say(setup.ref.label, f"looking at {physical}")
     recorded = ledger.documents.entries(checkpoint.instance) if checkpoint and checkpoint.physical == physical else None
     inspection, why_not = setup.inspect(physical, recorded)
@@ -220,6 +220,6 @@ def _claim(found: Adoption, context: Context) -> None:
 def verdict(found: Adoption) -> str:
     """The consequence of adopting it, as text."""
     if found.live and found.inspection:
-        return f"it goes on being used: {found.inspection.words}"
+        return f"it stays in use: {found.inspection.words}"
     built = "" if found.physical is None else "; the next run rebuilds it, and it is served until then"
     return f"{found.why_not}{built}"

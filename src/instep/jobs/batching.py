@@ -124,13 +124,13 @@ class Batching:
                     found[key] = new[key]
                     size += len(new[key].encode())
 
-        self._context.progress.say(self._part.ref.label, "looks for the texts that are to be embedded")
+        self._context.progress.say(self._part.ref.label, "looks for texts to embed")
         wave_texts(program, wave, take)
         if lost := self._given & found.keys():
             raise UserError(
                 f"{amount(len(lost), 'vector')} of a batch could not be kept",
                 where=str(self._part.ref),
-                hint="Look at the folder `embeddings` in the project's state: is it full, or not writable?",
+                hint="Check the folder `embeddings` in the project's state: is it full, or not writable?",
             )
         return found
 
@@ -176,7 +176,7 @@ class Batching:
         chosen = _affordable(texts, prompt, grant, tariff)
         if not chosen:
             self._never_made(None, key)
-            raise Overdrawn("what may be spent is used up")
+            raise Overdrawn("the budget is used up")
         try:
             batch = api.submit(key, chosen.items())
         except UserError:
@@ -195,7 +195,7 @@ class Batching:
             raise UserError(
                 f"{batch.id} has {batch.status}: {batch.problem or 'no reason was said'}",
                 where=str(self._part.ref),
-                hint="Mend that and run again, or go without the batch API: `batch_api: false` under `embed`.",
+                hint="Fix that and run again, or do not use the batch API: `batch_api: false` under `embed`.",
             )
         if batch.status == "completed":
             # A text of which nothing came back is not submitted again and again.

@@ -157,7 +157,7 @@ def _maintain(setup: EntitySetup, part: JobPart, context: Context, once: Once, r
     try:
         compacted()
     except Exception as error:
-        notes.append(f"what is recorded is not compacted: {own_fault(error) or error}")
+        notes.append(f"the records are not compacted: {own_fault(error) or error}")
     return notes
 
 
@@ -166,7 +166,7 @@ def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str,
     try:
         setup.acknowledge(part, ledger, job_id)
     except Exception as error:
-        notes.append(f"what is done is not acknowledged yet: {own_fault(error) or error}")
+        notes.append(f"finished keys are not acknowledged yet: {own_fault(error) or error}")
     if not setup.scanned:  # Of a table it is little, and says later which slice a row was in.
         with suppress(InstepError):  # It goes with its job.
             ledger.slices.forget_work(job_id, part.ref)
@@ -351,8 +351,8 @@ def sweep(setup: EntitySetup, ledger: Ledger, among: Collection[str] | None = No
         return f"indexes that were replaced are not dropped: {own_fault(error) or error}"
     if strange := [each for each in free if each not in made]:
         return (
-            f"kept, for this ledger does not remember them: {', '.join(strange)}. If it is a backup, they may be of"
-            f" later generations: instep adopt {setup.alias} --generation NAME. Else drop them in the store."
+            f"kept, because this ledger does not know them: {', '.join(strange)}. If it is a backup, they may be of"
+            f" later generations: instep adopt {setup.alias} --generation NAME. Otherwise drop them in the store."
         )
     return None
 

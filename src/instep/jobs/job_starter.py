@@ -136,7 +136,7 @@ class JobStarter(ABC):
         # Report a problem once, not at every poll.
         problem = plan.found.problems[0] if plan.found.problems else None
         if problem is not None and self._gaps.get(ref) != problem:
-            self._context.progress.say(ref.label, f"not all of the source could be seen: {problem}")
+            self._context.progress.say(ref.label, f"not all of the source could be read: {problem}")
         self._gaps[ref] = problem
         return plan
 

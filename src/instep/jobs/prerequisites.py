@@ -95,6 +95,6 @@ class Prerequisites:
             error = error_of(job, job.part(ref))
             reason = f": {error}" if error else ""
             raise UserError(
-                f"{ref}, which is waited for: job {job.id} was stopped{reason}",
+                f"{ref}, for which this run waits: job {job.id} was stopped{reason}",
                 hint="Run again to resume it: finished slices are not redone.",
             )

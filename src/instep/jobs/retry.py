@@ -16,7 +16,7 @@ T = TypeVar("T")
 #: Hint for an outage that lasted too long.
 RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
 #: Hint for what a run can go on with once the cause is mended.
-MEND = "Mend the cause and run again: finished slices are not redone."
+MEND = "Fix the cause and run again: finished slices are not redone."
 
 #: First and longest pause between tries, in seconds.
 FIRST_PAUSE = 0.25

@@ -45,7 +45,7 @@ CONFLICTS = 5
 #: Failed waves in a row after which the part stops instead of trying every slice.
 HOPELESS = 8
 #: They are among those that are the same: a source that is away may say the same of all.
-GONE = "documents that are listed were gone when they were to be read, and stay as they were: the next run looks again"
+GONE = "listed documents disappeared before they could be read, and stay indexed as they were: the next run looks again"
 
 
 class WaveRunner:

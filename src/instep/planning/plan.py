@@ -108,7 +108,7 @@ def plan_entity(
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
     if kind is Kind.REFRESH and current and (newer := replaced_inputs(setup, ledger, current)):
-        kind, why = Kind.REBUILD, [f"{each} is not the one that it was made from" for each in newer]
+        kind, why = Kind.REBUILD, [f"{each} was replaced since" for each in newer]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
     settings = cache(partial(wanted_settings, ledger, setup.ref, generation))
     found = setup.find(
@@ -266,8 +266,8 @@ def reason_of(plan: EntityPlan) -> Reason:
 
 
 _MISSING = {
-    Reason.TAINT: "what is served was tainted",
-    Reason.EXPIRY: "what is served has expired",
+    Reason.TAINT: "the served index was tainted",
+    Reason.EXPIRY: "the served index has expired",
     Reason.REBUILD: "a rebuild was asked for",
     Reason.FAILURE: "the last build failed",
 }

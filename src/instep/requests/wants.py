@@ -110,7 +110,9 @@ def want_views(
 ) -> list[Want]:
     """Newest first. Raises `Missing` if there is no want `after` which the list could go on."""
     if after is not None and ledger.wants.get(after) is None:
-        raise Missing(f"the list cannot go on after the want {after!r}: it is not there", hint="Begin anew.")
+        raise Missing(
+            f"the list cannot go on after the want {after!r}: it is not there", hint="Begin with the first page."
+        )
     known: dict[tuple[str, str], Instance | None] = {}
     found, now = ledger.wants.newest(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
     return [want_answer(want, _current(ledger, want, known), now) for want in found]

@@ -156,8 +156,8 @@ MUTANTS = [
     Mutant(
         "a generation in which too much failed is promoted",
         "entities/documents/promotion_checks.py",
-        '    if not verdict.enough:\n        return f"{verdict}; what was served stays"\n    worse = ',
-        '    if not verdict.documents:\n        return f"{verdict}; what was served stays"\n    worse = ',
+        '    if not verdict.enough:\n        return f"{verdict}; the served index stays"\n    worse = ',
+        '    if not verdict.documents:\n        return f"{verdict}; the served index stays"\n    worse = ',
         _GENERATIONS,
     ),
     Mutant(

@@ -133,7 +133,7 @@ class _Seen:
             found = self._ledger.documents.in_pieces(instance, folder, afresh=afresh)
             if afresh or found.lost:
                 self.warnings.append(
-                    "a file of what is recorded of its documents is lost or damaged: all of it was read from the ledger"
+                    "a file with the records of its documents is lost or damaged: all records were read from the ledger"
                 )
             return found
 
@@ -286,13 +286,13 @@ def _unread(suffixes: Collection[str], changes: Sequence[DocumentChange]) -> lis
     if not (names := [f"{number:,} {suffix}" for suffix, number in found.items() if number]):
         return []
     hint = "declare `parse: {type: kreuzberg}` (pip install 'instep[formats]'), or leave them out by `exclude`"
-    return [f"files of formats that another parser reads, which fail: {', '.join(names)}; {hint}"]
+    return [f"files whose format needs another parser, so they fail: {', '.join(names)}; {hint}"]
 
 
 def _empty(source: str) -> str:
     return (
-        f"there are no documents to index in `{source}`: put some there, or look at `path`, `include` and `exclude` "
-        "(`instep plan --skipped` lists what no `include` takes)"
+        f"there are no documents to index in `{source}`: put some there, or check `path`, `include` and `exclude` "
+        "(`instep plan --skipped` lists what no `include` matches)"
     )
 
 
@@ -335,14 +335,16 @@ def _would_fail_again(
     failures = ledger.failures.versions(setup.ref, current.generation)
     found = seen.tally(checkpoint.instance if checkpoint else None, failures)
     if not found.documents:
-        return "the source is empty, and what is served stays" if checkpoint else None
+        return "the source is empty; the served index stays" if checkpoint else None
     if checkpoint is None:
         known = f"all of {amount(found.documents, 'document')} failed; they are not tried again before they change"
         return f"{known} (see `instep failures`)" if found.failed == found.documents else None
     verdict = found.judged(setup.needed)
     if not found.failed or verdict.enough:
         return None
-    return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
+    return (
+        f"it is not tried again before its documents change: {verdict}; the served index stays (see `instep failures`)"
+    )
 
 
 def _blocked(setup: DocumentAdapters, changes: Difference, found: Listing, request: PlanRequest) -> Refusal | None:
@@ -367,9 +369,11 @@ def _blocked(setup: DocumentAdapters, changes: Difference, found: Listing, reque
     if setup.guard.refuses(changes.lost, changes.recorded):
         bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
         others = _others(setup, changes)
-        return Refusal(f"{said}; {bound} at once is not deleted unasked{others}", look=_SHARED if others else "")
+        refused = f"{said}; {bound} at once is not deleted without permission{others}"
+        return Refusal(refused, look=_SHARED if others else "")
     lately = f"{before:,} more were deleted in the last {duration_text(setup.guard.window)}"
-    return Refusal(f"{said}, and {lately}; more than {setup.guard.share:.0%} in that time is not deleted unasked")
+    bound = f"more than {setup.guard.share:.0%}"
+    return Refusal(f"{said}, and {lately}; {bound} in that time is not deleted without permission")
 
 
 def _others(setup: DocumentAdapters, changes: Difference) -> str:
@@ -380,7 +384,10 @@ def _others(setup: DocumentAdapters, changes: Difference) -> str:
         return ""
     found = changes.changes
     such = "" if isinstance(found, ChangesElsewhere) else f", such as {found[-changes.gone].uri}"
-    return f"; nothing in `{setup.source_text}` is as it is recorded of {setup.ref}, which looks made from others{such}"
+    return (
+        f"; nothing in `{setup.source_text}` matches what is recorded of {setup.ref}, which seems to be made from "
+        f"other documents{such}"
+    )
 
 
 def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, generation: str) -> int:
@@ -401,7 +408,7 @@ def _left_out(
         return Refusal(f"a build would leave out what could not be listed: {problems[0]}"), 0
     if changes.gone and not found.exhaustive and not options.allow_deletes:
         refusal = Refusal(
-            f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "
+            f"a build would leave out {amount(changes.gone, 'document')} that the source no longer mentions; "
             f"the first is {changes.changes[-changes.gone].uri}"
         )
         return refusal, changes.lost

@@ -39,7 +39,7 @@ def estimate(setup: DocumentAdapters, slices: Sequence[SlicePlan], say: Callable
     part = JobPart(setup.ref, "", "", setup.fingerprint, setup.buckets, 0, 0, True)
     program = setup.programs(part, 0, setup.target)
     if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:
-        raise UserError("tokens are not counted of rows of tables, and where a transform changes texts")
+        raise UserError("tokens are not counted for rows of tables, nor where a transform changes texts")
     sizes = (each.size for each in _written(slices))
     documents, size = reduce(lambda sums, each: (sums[0] + 1, sums[1] + each), sizes, (0, 0))
     every = -(-documents // MOST)

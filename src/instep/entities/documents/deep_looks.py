@@ -58,8 +58,8 @@ def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) ->
     program = program_of(setup, ledger, checkpoint)
     if program is None:
         raise UserError(
-            f"{setup.ref} cannot be looked at deeply: rows of tables and transforms need Spark, and what is built "
-            "otherwise than the project says now is to be rebuilt",
+            f"{setup.ref} cannot be compared with --deep, which reads no rows of tables, runs no transforms, and "
+            "needs an index that was built with the current settings",
             hint="Compare without --deep, or rebuild it: instep run --full-refresh",
         )
     return program

@@ -211,7 +211,7 @@ def _otherwise_made(
             else:
                 chunks[row["document_id"]].append(row)
     if not chunks:
-        return "none of its documents that were read again is what it was"
+        return "none of its documents that were read again is unchanged"
     for id, rows in chunks.items():
         if len(rows) != entries[id].chunks:
             return f"{entries[id].uri} is cut into {amount(len(rows), 'chunk')} now, and has {entries[id].chunks:,}"
@@ -219,7 +219,7 @@ def _otherwise_made(
     for row in itertools.chain.from_iterable(rows[:3] for rows in chunks.values()):
         stored = setup.target.row(physical, row["chunk_id"])
         if stored is None or stored.chunk_hash != row["chunk_hash"]:
-            return f"{row['source_uri']} is cut otherwise now (chunk sizes, or how it is parsed)"
+            return f"{row['source_uri']} is cut in another way now (chunk sizes, or how it is parsed)"
         if stored.title != row["title"]:
             return f"{row['source_uri']} has another title now"
     return _otherwise_searched(setup, physical, firsts) or _otherwise_embedded(setup, physical, firsts)

@@ -61,7 +61,7 @@ def list_source(
             return source.list(progress)
         past = source.listed_before(manifest, progress)
     except Damaged as error:
-        said = f"listed by asking for all objects, as its inventory is of no use: {error}"
+        said = f"all objects were listed, because the inventory cannot be used: {error}"
         return replace(source.list(progress), warnings=[said])
     past = replace(past, warnings=[_age(manifest.created, ledger.present())])
     if known.instance is None:

@@ -58,8 +58,8 @@ def _entries(samples: int, instance: str, ledger: Ledger) -> list[ManifestEntry]
     return ledger.documents.sampled(instance, ends)
 
 
-_NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what was served stays"
-_ALL_FAILED = "every document failed; what was served stays"
+_NOT_ALLOWED = "so many are left out only with --allow-deletes; the served index stays"
+_ALL_FAILED = "every document failed; the served index stays"
 
 
 def as_recorded(setup: DocumentAdapters, part: JobPart, ledger: Ledger) -> bool:
@@ -104,7 +104,7 @@ def _replaces(
     status = job.part(part.ref)
     verdict = _judged(setup, part, checkpoint, ledger, status)
     if not verdict.enough:
-        return f"{verdict}; what was served stays"
+        return f"{verdict}; the served index stays"
     if allowed:
         return None
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window)
@@ -130,7 +130,7 @@ def _vanished(
     lost = _missing(setup, ledger, part.generation, part.instance, checkpoint)
     if not setup.guard.refuses(lost, documents):
         return None
-    return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
+    return f"{lost:,} of {documents:,} documents that are served disappeared before they could be read; {_NOT_ALLOWED}"
 
 
 def _emptied(
@@ -155,12 +155,12 @@ def _emptied(
     blank = lost.blank  # The plan sees those without any bytes.
     if setup.guard.refuses(lost.documents, documents) or setup.guard.refuses(blank, documents, before.units):
         lately = f" ({before.units:,} more were lost lately)" if before.units else ""
-        said = f"{lost.documents:,} of {documents:,} documents that are served have nothing in them by now{lately}"
-        return f"{said}; {_NOT_UNASKED}"
+        said = f"{lost.documents:,} of {documents:,} documents that are served are empty now{lately}"
+        return f"{said}; {_NOT_ALLOWED}"
     gone = lost.chunks if alike else 0
     if setup.guard.refuses(gone, rows, before.rows):
         lately = f" ({before.rows:,} more were lost lately)" if before.rows else ""
-        return f"documents that are still there would lose {gone:,} of {rows:,} chunks{lately}; {_NOT_UNASKED}"
+        return f"documents that still exist would lose {gone:,} of {rows:,} chunks{lately}; {_NOT_ALLOWED}"
     return Loss(blank, gone)
 
 
@@ -172,7 +172,7 @@ def _left_out(
     lost = _missing(setup, ledger, generation, instance, served)
     if not setup.guard.refuses(lost, before):
         return None
-    return f"{lost:,} of {before:,} documents that are served are not in it; {_NOT_UNASKED}"
+    return f"{lost:,} of {before:,} documents that are served are not in it; {_NOT_ALLOWED}"
 
 
 def _judged(
@@ -206,7 +206,7 @@ def not_better(
     generation, instance = checkpoint.generation, checkpoint.instance
     verdict = _compared(setup, ledger, generation, instance, served)
     if not verdict.enough:
-        return f"{verdict}; what was served stays"
+        return f"{verdict}; the served index stays"
     worse = _finds_worse(setup, checkpoint, served) if stored else None
     if worse or allowed or empty:
         return worse
@@ -295,6 +295,7 @@ def _changed(stored: int, recorded: int, *, served: bool = False) -> str:
     what = "it is served as it is" if served else "not served"
     return (
         f"the target holds {stored:,} rows where {recorded:,} were recorded; {what}. "
-        "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
+        "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, repair it "
+        "with "
         "`instep diff --repair`, or run with --full-refresh"
     )

@@ -134,7 +134,7 @@ class PromotionDemand:
         try:
             queries = self.read()
         except UserError as error:
-            return f"whether it finds well enough cannot be said: {error}; not served"
+            return f"its search quality cannot be measured: {error}; not served"
         built = self._measured(setup, new, queries)
         before = None if served is None else self._measured(setup, served, queries)
         if not built.known and not (before and before.known):
@@ -144,7 +144,7 @@ class PromotionDemand:
             )
         short = [told for each in self.demands if (told := shortfall(each, built, before))]
         if short:
-            return f"it finds worse: {'; '.join(short)}; what was served stays (see `instep evaluate`)"
+            return f"its search quality is too low: {'; '.join(short)}; the served index stays (see `instep evaluate`)"
         self._keep(setup, new.instance, built)
         return None
 

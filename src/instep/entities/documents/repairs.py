@@ -74,8 +74,8 @@ def find_repairs(setup: DocumentAdapters, request: PlanRequest) -> Found:
     changes = made.changes()
     why = [f"{number:,} {kind}" for kind, number in seen.counts.items() if number]
     if not seen.served:
-        why.append(f"the alias {setup.alias} does not lead to it")
-    left = [f"{amount(made.left, 'document')} cannot be mended: the source does not list {made.first}"] * bool(
+        why.append(f"the alias {setup.alias} does not point to it")
+    left = [f"{amount(made.left, 'document')} cannot be repaired: the source does not list {made.first}"] * bool(
         made.left
     )
     return Found(
@@ -101,5 +101,5 @@ def _blocked(setup: DocumentAdapters, seen: Differences, made: _Repairs) -> Refu
         return None
     return Refusal(
         f"a repair would remove {removed:,} of {documents:,} documents; "
-        f"more than {setup.guard.share:.0%} at once is not deleted unasked"
+        f"more than {setup.guard.share:.0%} at once is not deleted without permission"
     )

@@ -120,8 +120,8 @@ class DocumentSetup(DocumentAdapters):
         if not self.guard.refuses(lost, recorded, before):
             return None
         return Refusal(
-            f"documents that are still there would lose {lost + before:,} of {recorded + before:,} chunks: so much is "
-            "not deleted unasked. Have their files been emptied, or cut off?"
+            f"documents that still exist would lose {lost + before:,} of {recorded + before:,} chunks: so much is "
+            "not deleted without permission. Have their files been emptied, or cut off?"
         )
 
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
@@ -279,12 +279,10 @@ class DocumentSetup(DocumentAdapters):
             number = amount(len(found.documents), "document")
             raise UserError(
                 f"{number} found; not all of the source can be read: {found.problems[0]}",
-                hint="What may be there is not deleted from the index until it can be.",
+                hint="What could not be read is not deleted from the index.",
             )
         if not found.documents:
-            raise UserError(
-                f"no documents match in {self.source_text}", hint="Look at `path`, `include` and `exclude`."
-            )
+            raise UserError(f"no documents match in {self.source_text}", hint="Check `path`, `include` and `exclude`.")
         return f"{amount(len(found.documents), 'document')} in {self.source_text}"
 
     def _check_embedder(self) -> str:

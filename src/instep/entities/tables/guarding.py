@@ -17,5 +17,6 @@ def refused(setup: TableAdapters, request: PlanRequest, gone: int, rows: int, wh
         return None
     lately = f", beside {before:,} in the last {duration_text(guard.window)}" if before else ""
     return Refusal(
-        f"{who} {gone:,} of {amount(rows, 'row')}{lately}; more than {guard.share:.0%} at once is not deleted unasked"
+        f"{who} {gone:,} of {amount(rows, 'row')}{lately}; more than {guard.share:.0%} at once is not deleted without "
+        "permission"
     )

@@ -34,7 +34,7 @@ def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str
     checkpoint = ledger.checkpoints.get(part.ref, part.generation)
     verdict = Judged(counts.read - counts.deleted, counts.failed, "rows", setup.needed)
     if checkpoint and not verdict.enough:
-        return f"{verdict}; what was served stays"
+        return f"{verdict}; the served index stays"
     allowed, empty = bool(job.configuration.get("allow_deletes")), allows_empty(job.configuration, str(part.ref))
     nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
     if checkpoint is None and nothing and not empty:
@@ -131,7 +131,7 @@ def _lost(setup: TableAdapters, served: int, stored: int, before: int, *, allowe
     lately = f", and {before:,} more in the last {duration_text(setup.guard.window)}" if before else ""
     return (
         f"{lost:,} of {served:,} rows are gone from the source{lately}; more than {setup.guard.share:.0%} at once is "
-        "not left out unasked (--allow-deletes)"
+        "left out only with --allow-deletes"
     )
 
 
@@ -148,8 +148,8 @@ def too_much(setup: TableAdapters, part: JobPart, ledger: Ledger, lost: int) -> 
     if setup.reads_here:
         gone = "are gone, or have moved to another namespace"
     return Refusal(
-        f"{lost:,} of {served:,} rows {gone}{lately}: so many are not deleted unasked. "
-        f"Is {setup.rows.scope!r} what it was?"
+        f"{lost:,} of {served:,} rows {gone}{lately}: so many are not deleted without permission. "
+        f"Has the column {setup.rows.scope!r} changed its meaning?"
     )
 
 

@@ -64,7 +64,7 @@ class Catalog:
         try:
             return graph_tables(graphs[name], node_keys(graphs.values()))
         except GraphError as error:
-            raise UserError(str(error), hint="Look at `node` and `edges` of the entities, and `key`.") from error
+            raise UserError(str(error), hint="Check `node` and `edges` of the entities, and `key`.") from error
 
     def _label(self, name: str) -> str | None:
         entity = self.entities[name]

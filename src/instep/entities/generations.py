@@ -31,7 +31,7 @@ def generation_of(ledger: Ledger, ref: PartitionRef, asked: str | None) -> str:
 
 
 def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str | None) -> str:
-    """The same for several partitions at once. Raises `UserError` when they have promoted different ones."""
+    """The generation that several partitions are read in. Raises `UserError` when they have promoted different ones."""
     found = {ref: generation_of(ledger, ref, asked) for ref in refs}
     if len(set(found.values())) > 1:
         names = ", ".join(f"{ref}: {generation!r}" for ref, generation in found.items())

@@ -70,7 +70,7 @@ def all_refs(project: Project) -> list[PartitionRef]:
 
 
 def demanded_refs(project: Project) -> list[PartitionRef]:
-    """The same. Raises `QueuesAlone` for a project that has none."""
+    """All partitions of the project. Raises `QueuesAlone` for a project without entities."""
     if not project.entities:
         raise QueuesAlone(project.queues)
     return all_refs(project)

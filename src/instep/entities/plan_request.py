@@ -29,12 +29,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: ignore the delete guard. `generation`:
-    the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None for now. `repair`:
-    only make the target hold what is recorded. `reroute`: build a new instance if the number of buckets has changed.
-    `allow_empty`: the index may become empty, because its source is. `paths`: look at these local paths alone, where
-    that is enough to tell what has changed there. `until`: of a topic, nothing from these offsets on. `full_listing`:
-    list all of the source, whatever else would tell what has changed.
+    """Options of a plan. `full_refresh`: build a new instance whatever changed. `allow_deletes`: ignore the delete
+    guard. `generation`: the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None
+    for now. `repair`: only make the target hold what is recorded. `reroute`: build a new instance if the number of
+    buckets has changed. `allow_empty`: the index may become empty, because its source is. `paths`: look at these local
+    paths alone, where that is enough to tell what has changed there. `until`: of a topic, nothing from these offsets
+    on. `full_listing`: list all of the source, whatever else would tell what has changed.
     """
 
     full_refresh: bool = False

@@ -268,7 +268,7 @@ class EntitySetup(ABC):
         return isinstance(self.target, Bounded)
 
     def bounded(self, settings: JobSettings) -> Self:
-        """The same setup with a target that keeps these limits, if it accepts any."""
+        """A copy whose target keeps these limits, if it accepts any."""
         if not isinstance(self.target, Bounded):
             return self
         return replace(self, target=self.target.bounded(settings.payload_bytes, settings.requests, settings.batch_rows))

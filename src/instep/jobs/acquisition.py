@@ -40,13 +40,13 @@ _SOUND_AGAIN: Final = 30.0
 
 
 class Busy(UserError):
-    """Another run holds the partition (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+    """Raised when another run holds the partition (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 
     exit_code = 75
 
 
 class Stopped(UserError):
-    """A user has stopped the job."""
+    """Raised when a user has stopped the job."""
 
 
 class Acquisition:

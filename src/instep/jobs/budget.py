@@ -32,7 +32,7 @@ BATCH_HELD: Final = 60_000
 
 
 class Held(Transient):
-    """Other waves have reserved what is left of the budget; some of it will be free when they have ended."""
+    """Raised when other waves have reserved the rest of the budget. Some of it is free again when they have ended."""
 
 
 class Budget:
@@ -112,7 +112,7 @@ class Budget:
         self._insist(partial(self._ledger.spending.pay, name, bill, cost))
 
     def enlarge(self) -> None:
-        """The wave was too dear for what was reserved: more is reserved the next time. Raises `Held` if others have
+        """Reserve more for the next try, after a wave that cost more than was reserved. Raises `Held` if others have
         what is left of the budget, `UserError` if it is spent.
         """
         grant, tariff = self._grant, self._setup.tariff

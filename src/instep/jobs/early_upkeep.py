@@ -16,8 +16,8 @@ DOCUMENTS: Final = 20_000
 
 
 class EarlyUpkeep:
-    """Runs beside the ledger's part of the last wave. Its index is looked after once more at the end of the job, when
-    there is little left to do; so nothing depends on this one.
+    """Looks after the index in a thread while the ledger records the last wave. The index is looked after once more at
+    the end of the job, when there is little left to do; so nothing depends on this one.
     """
 
     def __init__(self, background: Background) -> None:

@@ -95,7 +95,7 @@ class EntityResult:
 
     @property
     def state_name(self) -> str:
-        """Its state as JSON has it."""
+        """The state as JSON has it."""
         if self.problem is not None:
             return self.problem.state
         if self.state is None and not self.held_back and self.incomplete:

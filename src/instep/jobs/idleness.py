@@ -10,8 +10,8 @@ from instep.domain.refs import PartitionRef
 
 
 class Idleness:
-    """They are idle when none works, and each has looked and found nothing since the last one did: what that did may
-    have given work, or room, to the others.
+    """Tells when all workers of a process are idle: none works, and each has found nothing to do since the last one
+    worked, whose work may have given work, or room, to the others.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -26,19 +26,19 @@ class Idleness:
             self._found_nothing.setdefault(name, -1)
 
     def start(self, name: str) -> int:
-        """A look begins, and maybe work; when, for `found_nothing`."""
+        """Note that a worker begins to look for work. Returns the round, for `found_nothing`."""
         with self._lock:
             self._working.add(name)
             return self._round
 
     def stop(self, name: str, *, worked: bool) -> None:
-        """The look that was started ends."""
+        """Note that the worker has ended the look that it began."""
         with self._lock:
             self._working.discard(name)
             self._round += worked
 
     def forget(self, name: str, *, again: bool = False) -> None:
-        """It has ended. `again`: the others have to look once more."""
+        """Forget a worker that has ended. `again`: the others have to look once more."""
         with self._lock:
             self._working.discard(name)
             self._found_nothing.pop(name, None)
@@ -53,7 +53,9 @@ class Idleness:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`leaves`: the partitions that another worker of the process looks after. `stopping` tells it to end."""
+    """The place of one worker among those of its process. `leaves`: the partitions that another worker looks after.
+    `stopping` tells it to end.
+    """
 
     name: str = ""
     idleness: Idleness | None = None
@@ -64,11 +66,11 @@ class Place:
         return self.stopping is not None and self.stopping.is_set()
 
     def start(self) -> int:
-        """A look begins, and maybe work."""
+        """Note that the worker begins to look for work."""
         return self.idleness.start(self.name) if self.idleness is not None else 0
 
     def stop(self, *, worked: bool) -> None:
-        """The look that was started ends."""
+        """Note that the worker has ended the look that it began."""
         if self.idleness is not None:
             self.idleness.stop(self.name, worked=worked)
 

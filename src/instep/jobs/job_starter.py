@@ -141,7 +141,7 @@ class JobStarter(ABC):
         return plan
 
     def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
-        """An outage is tried again soon; an error that a user has to mend, after a longer pause."""
+        """Schedule the next try: soon after an outage, after a longer pause for an error that a user has to repair."""
         longest = self._context.timing.sweep if passes(error) else None
         self._refusals.add(ref, generation, str(error), longest=longest)
 

@@ -142,7 +142,7 @@ class LineageOutbox:
             self._say(str(error))
 
     def _say(self, said: str) -> None:
-        """Once, until it is well again or something else is wrong."""
+        """Report a problem once, until it is gone or another one comes."""
         if said != self._said:
             self._said = said
             self.progress.say(_NAME, said)

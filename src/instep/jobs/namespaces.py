@@ -124,7 +124,7 @@ class _Deletion:
                 self._delete(lease, holder.heartbeat)
 
     def _cancel_wants(self) -> list[PartitionRef]:
-        """The partitions that were wanted."""
+        """Cancel the open wants of the namespace. Returns the partitions that were wanted."""
         wants, why = self._context.ledger.wants, f"namespace {self._scope} was deleted"
         refs = [ref for ref in wants.open_refs() if ref.scope.within(self._scope)]
         for ref in refs:

@@ -18,8 +18,8 @@ from instep.planning.upstream import PartKey, Setups
 
 
 class PartStops:
-    """A run gives such a part up, for the next run. A worker leaves it to others for a while, and stops it if there are
-    none.
+    """Stops the parts that this process cannot go on with. A run gives such a part up, for the next run. A worker
+    leaves it to others for a while, and stops it if there are none.
     """
 
     def __init__(

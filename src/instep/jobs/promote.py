@@ -139,7 +139,9 @@ class _Promotion:
             raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(ledger, setup.ref, self._generation))
 
     def _record(self, lease: Lease) -> None:
-        """Not after the lease was lost: another process may have promoted another generation since."""
+        """Record the promotion in the ledger, unless the lease was lost: another process may have promoted another
+        generation since.
+        """
         ref, ledger = self._setup.ref, self._context.ledger
         if ledger.partitions.promoted(ref) == self._generation:
             return

@@ -85,9 +85,9 @@ def serve_each_entity(
     options: PlanOptions | None = None,
     anew: Callable[[], Sequence[EntitySetup]] | None = None,
 ) -> None:
-    """The same with a worker of its own, in a thread, for each entity that a want names alone: none waits behind
-    another's work. With one entity there is nothing to keep apart. `open_ended`: the entities whose wants are served in
-    namespaces that are not declared, too.
+    """Serve with a worker (a thread) for each entity that a want names alone, so that none waits behind another's work.
+    With one entity there is nothing to keep apart. `open_ended`: the entities whose wants are served in namespaces that
+    are not declared, too.
     """
     by_entity: dict[str, list[PartitionRef]] = {}
     for each in setups:

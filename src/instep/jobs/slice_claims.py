@@ -24,7 +24,9 @@ _LARGER: Final = 2
 
 
 class SliceClaims:
-    """`pauses`: between tries of a ledger call during an outage. `inline`: waves are run in this process."""
+    """Claims slices of one part for one worker. `pauses`: between tries of a ledger call during an outage. `inline`:
+    waves are run in this process.
+    """
 
     def __init__(
         self,

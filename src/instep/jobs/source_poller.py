@@ -76,7 +76,7 @@ class SourcePoller(JobStarter):
             self._changed.setdefault(ref, set()).update(paths)
 
     def _paths(self, ref: PartitionRef) -> frozenset[str] | None:
-        """None when it is time for a look at all of the source."""
+        """The changed paths to look at; None when it is time to look at all of the source."""
         now = self._context.clock.monotonic()
         if self._next.get(ref, 0.0) <= now:
             return None
@@ -171,6 +171,6 @@ class SourcePoller(JobStarter):
         """Accept always: a change of a source is never withdrawn."""
 
     def _idle(self, plan: EntityPlan) -> bool:
-        """The index is up to date: forget the retries."""
+        """Forget the retries, since the index is up to date."""
         self._refusals.forget(plan.ref, plan.generation)
         return False

@@ -39,7 +39,7 @@ def _waits(turn: Turn, among: Sequence[Turn]) -> bool:
 
 
 def reachable_targets_first(found: Sequence[Turn]) -> list[Turn]:
-    """The same turns, those whose targets do not answer last."""
+    """Order turns so that those whose targets do not answer come last."""
     if len(found) < 2:
         return list(found)
     asked = [(not all(map(_answers, turn)), turn) for turn in found]

@@ -72,8 +72,9 @@ class WantScheduler(JobStarter):
         return found
 
     def _demand(self, keys: Iterable[tuple[PartitionRef, str]]) -> None:
-        """A want may have been canceled while the job was planned: its namespace was deleted, say. One that has failed
-        for another of its partitions, in the hands of another worker, had asked for this one as well.
+        """Check that the wants are still open: one may have been canceled while the job was planned: its namespace was
+        deleted, say. One that has failed for another of its partitions, in the hands of another worker, had asked for
+        this one as well.
         """
         for ref, generation in keys:
             waiting = any(each.generation == generation for each in _waiting(self._context.ledger, [ref]))

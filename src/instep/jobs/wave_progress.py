@@ -63,7 +63,7 @@ class WaveProgress:
             self._ledger.slices.tell(claims[0], self._worker, units)
 
     def complete(self) -> None:
-        """The slices are complete: the ledger counts them itself."""
+        """Note that the slices are complete: from now on the ledger counts them itself."""
         self._is_in_ledger = False
 
 

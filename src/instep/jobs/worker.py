@@ -202,7 +202,7 @@ class Worker:
         self._swept = self._context.clock.monotonic()
 
     def _release_dead_processes(self) -> None:
-        """Before a pause: what a process on this host had in work when it died is free at the next look."""
+        """Free, before a pause, the work of processes on this host that have died, so that the next look finds it."""
         with suppress(Transient, Unknown):  # The next look waits for the ledger.
             release_dead_processes(self._context)
 

@@ -35,10 +35,10 @@ class Contacts(Protocol):
         """The newest epoch that the target of this index had seen; None if it is to be asked again."""
 
     def note(self, ref: PartitionRef, generation: str, physical: str, epoch: int) -> None:
-        """The index is there and served, and its target has seen no newer epoch."""
+        """Note that the index is there and served, and that its target has seen no newer epoch."""
 
     def put_off(self, ref: PartitionRef, physical: str) -> None:
-        """The target of this index is away: to wait for it again and again would hold up what polls."""
+        """Note that the target of this index is away: to wait for it again and again would hold up what polls."""
 
 
 class Unasked:

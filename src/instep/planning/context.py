@@ -21,8 +21,9 @@ from instep.telemetry.progress import Counters, Progress, Uncounted
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`random` gives jitter: numbers from 0 up to, not including, 1. `choose` picks the engine for an amount of work,
-    `engine` starts or returns it; `prepare` starts the engine early if only one is possible.
+    """The services of a use case. `random` gives jitter: numbers from 0 up to, not including, 1. `choose` picks the
+    engine for an amount of work, `engine` starts or returns it; `prepare` starts the engine early if only one is
+    possible.
     """
 
     ledger: Ledger

@@ -21,7 +21,9 @@ from instep.telemetry.context import current_context
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """`expected` maps references to digests of a saved plan: refused when anything has changed since."""
+    """Makes plans. `expected` maps references to digests of a saved plan, which is refused when anything has changed
+    since.
+    """
 
     setups: Mapping[PartitionRef, EntitySetup]
     context: Context

@@ -108,7 +108,7 @@ def _read(ledger: Ledger, ref: PartitionRef) -> tuple[str, Instance | None]:
 
 
 def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
-    """The same partitions, each after its upstream."""
+    """Sort partitions so that each comes after its upstream."""
     left, ordered = list(refs), list[PartitionRef]()
     while left:
         waiting = set(left)
@@ -157,7 +157,9 @@ class Waiting:
         return {ref for _, ref in self._wants}
 
     def upstream(self, setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
-        """All direct and indirect upstream of these that is among the setups, with what they turned out to need."""
+        """Find all direct and indirect upstream of these partitions among the setups, with what they turned out to
+        need.
+        """
         asked = {ref: above for (_, ref), above in self._asked.items()}
         found: set[PartitionRef] = set()
         pending = [ref for ref in refs if ref in setups]

@@ -40,19 +40,19 @@ class WayToPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentAdapters(EntitySetup):
-    """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
-    the transform, if there is one, and describes the result. `readers` is the column that says who may find a
-    document, `searched` what of it is searched by words. `query_embedder` makes vectors of what is searched for;
-    `search_mode` is the way in which it is searched unless told, and `weights` what words and vectors count for then.
-    `embedding_time` is that of a row, as `embedding_time_of` has it.
-    `tells_weak`: its embedder is one that says which hits are weak. `context`: titles and headings are embedded with
-    chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is served.
-    `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one vector.
-    `demand_package` raises `UserError` if the embedder's package is not installed.
-    `way_to_plan` looks at the source, as it is now; one that does not tell how much it has, has so many documents at
-    least. `scanned_rows` is the number of rows that a wave has to look through, about. `planning_folder` has what waits
-    to be planned, for as long as that takes. `declared_tariff`: what its embedder costs, and may cost. `cutting` says
-    by which grammars code is cut, if it is.
+    """The setup of an entity of documents, with its adapters. `programs` makes the program of a wave of a part, which
+    reads a target as of a base version. `rehearsal` tries the transform, if there is one, and describes the result.
+    `readers` is the column that says who may find a document, `searched` what of it is searched by words.
+    `query_embedder` makes vectors of what is searched for; `search_mode` is the way in which it is searched unless
+    told, and `weights` what words and vectors count for then. `embedding_time` is that of a row, as `embedding_time_of`
+    has it. `tells_weak`: its embedder is one that says which hits are weak. `context`: titles and headings are embedded
+    with chunks. `reranking` puts the first hits in another order. `demand` is what a build has to find before it is
+    served. `samples` is the number of documents read back before an index is served. `trial` asks the embedder for one
+    vector. `demand_package` raises `UserError` if the embedder's package is not installed. `way_to_plan` looks at the
+    source, as it is now; one that does not tell how much it has, has so many documents at least. `scanned_rows` is the
+    number of rows that a wave has to look through, about. `planning_folder` has what waits to be planned, for as long
+    as that takes. `declared_tariff`: what its embedder costs, and may cost. `cutting` says by which grammars code is
+    cut, if it is.
     """
 
     target: DocumentTarget

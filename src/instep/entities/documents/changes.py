@@ -183,7 +183,7 @@ def state_of(changes: Difference) -> list[str]:
 
 
 class PlannedChanges(Sequence[Planned]):
-    """The same changes for a plan that explains them, made when they are read."""
+    """Changes as a plan explains them, made when they are read."""
 
     def __init__(self, changes: Sequence[DocumentChange]) -> None:
         self._changes = changes

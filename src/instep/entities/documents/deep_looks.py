@@ -54,7 +54,7 @@ def program_of(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) 
 
 
 def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
-    """The same program. Raises `UserError` if there is none."""
+    """The program that reads documents again as they were indexed. Raises `UserError` if there is none."""
     program = program_of(setup, ledger, checkpoint)
     if program is None:
         raise UserError(
@@ -66,7 +66,7 @@ def demanded(setup: DocumentAdapters, ledger: Ledger, checkpoint: Checkpoint) ->
 
 
 def as_indexed(truth: Truth, changing: Collection[str]) -> list[ManifestEntry]:
-    """Those whose source is unchanged since they were indexed, of the recorded documents in `truth`."""
+    """The recorded documents of `truth` whose source is unchanged since they were indexed."""
     return [
         each
         for each in truth.recorded.values()

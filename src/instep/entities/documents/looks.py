@@ -64,7 +64,7 @@ def look_at(
 
 
 def _with_known_failures(changes: Difference, failed: Mapping[str, str]) -> Difference:
-    """With the number of documents that failed before, and are as they were: none of the changes is of them."""
+    """Add the number of documents that failed before and are unchanged: none of the changes is about them."""
     if not failed:
         return changes
     return replace(changes, known_failures=len(failed.keys() - {each.uri for each in changes.changes}))

@@ -266,7 +266,7 @@ def _missing(setup: DocumentAdapters, ledger: Ledger, generation: str, instance:
 
 
 def _listed(built: pa.Table, failed: pa.Table) -> pa.Table:
-    """All documents that a build has read, with their versions."""
+    """List all documents that a build has read, with their versions."""
     import pyarrow as pa
 
     return pa.concat_tables([built.select(["uri", "version"]), failed])

@@ -160,8 +160,8 @@ class PromotionDemand:
                 self._keep(setup, served.instance, measure(setup, served.physical, served.fingerprint, queries))
 
     def _measured(self, setup: Searched, build: Build, queries: Sequence[JudgedQuery]) -> Measured:
-        """As it finds now. A build with another embedder than is declared: as it found when it was promoted, or else by
-        its text.
+        """Measure the build as it is searched now. With another embedder than the declared one: as measured when it was
+        promoted, or else by text alone.
         """
         if build.fingerprint.get(EMBEDDER) == setup.fingerprint[EMBEDDER]:
             return measure(setup, build.physical, build.fingerprint, queries)

@@ -45,7 +45,7 @@ class SourcePart(NamedTuple):
         return {each.uri: each for each in found if each.uri in uris}
 
     def changing(self, uris: Collection[str]) -> set[str]:
-        """Those of these URIs whose documents have changed."""
+        """Select the URIs whose documents have changed."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -90,7 +90,7 @@ class Whole:
         return self._part
 
     def close(self) -> None:
-        """Nothing waits in a file."""
+        """Do nothing: there are no open files."""
 
 
 class InParts:

@@ -76,7 +76,7 @@ def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
 
 
 def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
-    """After a build: the number of documents without chunks, which no search can find."""
+    """Note, after a build, the number of documents without chunks, which no search can find."""
     if not part.fresh:
         return []
     documents, _, _ = ledger.documents.totals(part.instance)
@@ -158,7 +158,9 @@ def _topic_source(name: str, entity: DocumentEntity, declared: KafkaSource) -> T
 
 
 def _listing_and_reading(declared: PythonSource) -> tuple[OwnFunction, OwnFunction]:
-    """They are imported when they are called: most commands read no source."""
+    """The user's functions that list and read documents. They are imported when they are called: most commands read no
+    source.
+    """
     from instep.pipeline.documents.functions import OwnFunction, OwnMethod
 
     names = [full_name(each, "source") for each in declared.functions]

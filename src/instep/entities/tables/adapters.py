@@ -36,10 +36,10 @@ class Slicing:
 
 @dataclass(frozen=True, kw_only=True)
 class TableAdapters(EntitySetup):
-    """`columns` and `tables` read the sources' schema, once. `lag`: how far below the greatest
-    watermark rows may still come, in milliseconds.
-    `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
-    `reconcile`: how often all keys are compared, in milliseconds. `mapping`: whether fields of the target are declared.
+    """The setup of an entity of rows, with its adapters. `columns` and `tables` read the sources' schema, once. `lag`:
+    how far below the greatest watermark rows may still come, in milliseconds. `queue` says what needs work, if there is
+    one. `declared` are the namespaces of the project. `reconcile`: how often all keys are compared, in milliseconds.
+    `mapping`: whether fields of the target are declared.
     """
 
     target: TableTarget
@@ -85,6 +85,6 @@ class TableAdapters(EntitySetup):
         return tuple(each for each in self.indexed(ledger) if not (each.within(own) or own.within(each)))
 
     def indexed(self, ledger: Ledger) -> tuple[Scope, ...]:
-        """All namespaces that are indexed, in order."""
+        """List all namespaces that are indexed, in order."""
         built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))
         return tuple(sorted({*self.declared, *built}))

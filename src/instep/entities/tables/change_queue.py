@@ -136,7 +136,7 @@ class EntityQueue:
 
 
 def _fitting(found: Sequence[Given]) -> list[Given]:
-    """As many as a job may have by their letters, a tenth of which are for retries."""
+    """Take as many keys as a job may have by their letters, a tenth of which are for retries."""
     fresh, retries = ([each for each in found if (each.attempts > 0) is again] for again in (False, True))
     some = retries[: at_most([each.key for each in retries], MOST_LETTERS // 10)]
     room = MOST_LETTERS - sum(len(str(each.key)) for each in some)

@@ -147,7 +147,7 @@ def _newer(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, a
 def _in_new_files(
     setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint, files: Sequence[TableFile], asked: int
 ) -> Found:
-    """All rows of files that were not read yet."""
+    """Plan all rows of files that were not read yet."""
     seen = request.ledger.seen.get(checkpoint)
     before, reconciled = (seen.files, seen.reconciled) if seen is not None else (None, None)
     known = before or Files()
@@ -219,7 +219,7 @@ def drift_of(setup: TableAdapters, physical: str) -> list[str]:
 
 
 def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
-    """All rows of the table, cut into slices."""
+    """Plan all rows of the table, cut into slices."""
     setup.tables()  # Errors of the declaration are raised before anything is read.
     # Rows named by a queue must not be left to a later window: there is none.
     windows = setup.rows.watermark is not None and setup.queue is None

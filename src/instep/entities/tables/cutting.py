@@ -76,7 +76,7 @@ def window_slices(
 
 
 def slice_plan(setup: TableAdapters, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
-    """`rows` is 0 for a slice whose rows were not counted; its work is taken as that of an average one."""
+    """The plan of a slice. `rows` is 0 if its rows were not counted; `work` is that of an average slice then."""
     return SlicePlan(
         index=part.index,
         bucket=0,
@@ -118,7 +118,7 @@ def cut_table(
 
 
 def _by_last_column(bins: Sequence[Bin]) -> list[Bin]:
-    """The same rows in the order of the columns after the scope: no tenant is so large that it has to be cut."""
+    """Bins of the same rows by the columns after the scope: no tenant is so large that it has to be cut."""
     ordered = sorted((each.key.suffix(1), each.rows) for each in bins)
     return [Bin(key, sum(rows for _, rows in group)) for key, group in groupby(ordered, key=lambda each: each[0])]
 

@@ -98,7 +98,7 @@ def has_keys(slices: Sequence[SlicePlan] | Sequence[SliceStatus]) -> bool:
 
 
 def selection(setup: TableAdapters, keys: Sequence[QueueKey]) -> Selection:
-    """These rows, by key and by key range: a source may be able to use only one of the two."""
+    """Select the rows with these keys, by key and by key range: a source may be able to use only one of the two."""
     key = _maker(setup)
     ends = ((first, beyond(last)) for first, last in stretches(keys, MAX_RANGES))
     ranges = (KeyRange(key(first), None if after is None else key(after)) for first, after in ends)

@@ -65,7 +65,7 @@ def _staged(
 def _in_place(
     setup: TableAdapters, part: JobPart, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
-    """The same in place: compare the rows written with those to be swept, before the sweep. After a crash in
+    """Check a build in place: compare the rows written with those to be swept, before the sweep. After a crash in
     between, the next finisher finds no difference.
     """
     path = setup.ref.scope.path
@@ -99,7 +99,7 @@ def _restored(setup: TableAdapters) -> str:
 
 
 def not_taken(setup: TableAdapters, part: JobPart, ledger: Ledger) -> list[str]:
-    """After a build: a note about rows that were read and are not in the index, too few to refuse it."""
+    """Note, after a build, rows that were read and are not in the index, if they are too few to refuse it."""
     own = setup.tables()[0]
     job = ledger.jobs.latest(part.ref) if part.fresh and not (own.start or own.end) else None
     status = job.part(part.ref) if job else None

@@ -147,7 +147,7 @@ def _version(setup: TableAdapters, ledger: Ledger, part: JobPart | None) -> int 
 
 
 def _window(window: RowWindow, part: JobPart) -> Window:
-    """As far as it says anything: of new files all rows are read."""
+    """The window of a job, as far as there is one: all rows of new files are read, whatever their watermark."""
     reached = window.target if part.target is None else min(window.target, part.target * MICROS)
     return Window(0 if window.everything else (window.floor or 0) // MICROS, reached // MICROS)
 

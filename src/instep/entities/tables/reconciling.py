@@ -193,7 +193,7 @@ def _in_scope(setup: TableAdapters, physical: str) -> Iterator[pa.RecordBatch]:
 
 
 def _gone(setup: TableAdapters, physical: str, reader: KeyReader, rows: pa.Table) -> list[GoneRow]:
-    """With what a deletion has to say: the stored version and the scope, by another look at the index."""
+    """Look up in the index what a deletion needs of each row: the stored version and the scope."""
     import pyarrow as pa
 
     if not rows.num_rows:

@@ -68,7 +68,7 @@ def _import_of(module: str) -> object:
 
 
 def changed_code(names: Iterable[str]) -> list[str]:
-    """Those of these functions whose code, or whose libraries, are no longer what this process has loaded."""
+    """Select the functions whose code or libraries have changed since this process loaded them."""
     return [each for each in dict.fromkeys(names) if _is_loaded(each) and code_fingerprint(each) != _loaded[each][1]]
 
 

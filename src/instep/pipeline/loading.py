@@ -63,7 +63,9 @@ def full_name(name: str, setting: str) -> str:
 
 
 def meant_by(name: str) -> list[str]:
-    """Each `package.module:name` it may stand for: a name without a colon, for the entry points of all groups."""
+    """List each `package.module:name` that a name may stand for: one without a colon, for the entry points of all
+    groups.
+    """
     if ":" in name:
         return [name]
     return sorted({each.value for group in GROUPS.values() for each in entry_points(group=group, name=name)})

@@ -117,8 +117,8 @@ def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
 
 
 def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
-    """The same for tasks that share slices: the first value has every slice of the wave once, with what all tasks say
-    of it together, and all have what was staged. A slice that no task met had no rows.
+    """Outcomes of tasks that share slices: the first value has every slice of the wave once, with what all tasks say of
+    it together, and all have what was staged. A slice that no task met had no rows.
     """
     tasks = task_outcomes(rows, wave)
     whole = {part.slice_id: SliceOutcome(part.slice_id, part.fence, Counts()) for part in wave.slices}
@@ -131,7 +131,7 @@ def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
 
 
 def row_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
-    """The same for documents that are rows of a scan: what it did not give has vanished since it was listed, and is
+    """Outcomes of documents that are rows of a scan: what it did not give has vanished since it was listed, and is
     skipped. Raises when it gave more than was asked for.
     """
     first, *others = merged_outcomes(rows, wave)

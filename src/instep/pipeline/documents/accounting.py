@@ -74,7 +74,7 @@ class Ends:
         return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False)
 
     def rows_at(self, places: Array, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """These columns of some of them, one by one."""
+        """Rows at these places, with these columns, one by one."""
         some = self._rows.select(names).take(pa.array(places, pa.int64()))
         return zip(*(column.to_pylist() for column in some.columns), strict=True)
 
@@ -157,7 +157,7 @@ class _Group:
 
     @cached_property
     def _there(self) -> Array:
-        """Those that are indexed now, or were before and are as they were."""
+        """A mask of the documents that are indexed now, or were before and are unchanged."""
         return ~(self._failed | self.ends.deleted | self.ends.vanished)
 
     @cached_property

@@ -279,7 +279,9 @@ def _cut(text: str, start: int, end: int, most: int, most_of_line: int) -> Itera
 
 
 def _last(text: str, low: int, high: int, marks: Sequence[str]) -> int:
-    """Just after the last of the best mark's first character between two places; `high` without any."""
+    """The place just after the first character of the best mark's last occurrence between two places; `high` without
+    any.
+    """
     for mark in marks:
         found = text.rfind(mark, low, high)
         if found >= 0:

@@ -62,7 +62,7 @@ class ColumnReader:
 
     @cached_property
     def of_documents(self) -> Sequence[pa.Field[Any]]:
-        """Those of `fields` that have one value for a document."""
+        """The fields that have one value for a document."""
         return [self.fields[at] for at, each in enumerate(self._read) if each.origin is not Origin.CHUNK]
 
     @cached_property

@@ -157,9 +157,9 @@ def _direction(vector: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`held` is what is there of documents that are not as they are recorded, by id; `uris` are what the rows say of
-    those that are not recorded. `rows` are all that there are. `chunks` are the numbers of the chunks of those in
-    `held` (see `chunk_digests`).
+    """The result of a comparison. `held` is what is there of documents that are not as they are recorded, by id; `uris`
+    are what the rows say of those that are not recorded. `rows` are all that there are. `chunks` are the numbers of the
+    chunks of those in `held` (see `chunk_digests`).
     """
 
     held: Mapping[str, Held]
@@ -184,7 +184,7 @@ def held_rows(contents: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def compare(rows: pa.Table, recorded: pa.Table) -> Compared:
-    """All rows (`HELD`) of some documents, and their records (`document_id`, `chunks`, `digest`)."""
+    """Compare all rows (`HELD`) of some documents with their records (`document_id`, `chunks`, `digest`)."""
     ids: Any = rows["document_id"]
     known = recorded.num_rows
     owner = places(ids, recorded["document_id"])

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDifference:
-    """`write` marks new rows, `stale` marks existing ones (boolean masks); `kept` are in neither."""
+    """The difference between new and existing rows. `write` marks new rows, `stale` marks existing ones (boolean
+    masks); `kept` are in neither.
+    """
 
     write: Mask
     stale: Mask

@@ -154,8 +154,9 @@ def _demand_size(data: bytes, max_bytes: int) -> None:
 
 @functools.cache
 def _configuration(paged: bool) -> Any:
-    """Its own limits hold as well: those of nesting, of entities in XML, and of 100 MB for a part. What stands at the
-    top of a page of a PDF is often a heading: it is not left out as if it stood on every page.
+    """The configuration of kreuzberg. Its own limits hold as well: those of nesting, of entities in XML, and of 100 MB
+    for a part. What stands at the top of a page of a PDF is often a heading: it is not left out as if it stood on every
+    page.
     """
     import kreuzberg
 

@@ -179,7 +179,7 @@ class OwnMethod(OwnFunction):
         return getattr(made, self.method)
 
     def _said(self, kind: str, error: BaseException) -> str:
-        """Without the values of options, which may be secrets."""
+        """The error as text, without the values of options, which may be secrets."""
         return cleaned(without(f"{kind}: {error}", *(value for _, value in self.options)))
 
 

@@ -122,7 +122,7 @@ class _Cell:
 
     @property
     def text(self) -> str:
-        """On one line, as a cell of Markdown."""
+        """The text on one line, as a cell of Markdown."""
         said = " ".join(each.text for each in _each_of(self.blocks))
         return " ".join(said.split()).replace("|", "\\|")
 
@@ -236,7 +236,7 @@ class _Page:
             self._close(tag)
 
     def _end_line(self, tag: str) -> None:
-        """At the edge of a block in code; in a heading, that is a space in the end."""
+        """End the line at the edge of a block in code; in a heading, this becomes a space."""
         line = self._lines[-1]
         if tag in _BLOCKS and line and not line[-1].endswith("\n"):
             line.append("\n")

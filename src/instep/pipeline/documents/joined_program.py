@@ -84,7 +84,7 @@ class JoinedProgram(RowProgram):
 
 
 def _once(changes: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """These changes in one batch, if there are any: each once, though its document may have several rows."""
+    """Put changes into one batch, if there are any: each once, though its document may have several rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

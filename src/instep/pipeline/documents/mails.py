@@ -55,8 +55,8 @@ class Mail:
 
 
 def read_eml(data: bytes, encoding: str | None) -> Mail:
-    """`encoding`: the character set of parts that name none. Raises `ParseFailure`, and whatever a broken mail leads
-    to.
+    """Read a mail (.eml). `encoding`: the character set of parts that name none. Raises `ParseFailure`, and whatever a
+    broken mail leads to.
     """
     message = message_from_bytes(data)
     headers = _Headers(message, encoding)

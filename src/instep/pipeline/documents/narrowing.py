@@ -45,7 +45,9 @@ class Narrowed(NamedTuple):
 def narrow(
     stored: pa.Table, named: Mapping[str, Sequence[str]], readers: str, declared: Sequence[DeclaredColumn]
 ) -> Narrowed:
-    """`stored` are all rows of some documents (of `retold_schema`), `named` the readers of their newer versions."""
+    """Narrow the readers of documents that failed. `stored` are all rows of some documents (of `retold_schema`),
+    `named` the readers of their newer versions.
+    """
     owners = list(map(str, stored["document_id"].to_pylist()))
     before = [each or [] for each in stored[readers].to_pylist()]
     after = [among_both(some, named[owner]) for owner, some in zip(owners, before, strict=True)]

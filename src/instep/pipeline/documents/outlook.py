@@ -55,8 +55,8 @@ _EPOCH: Final = datetime(1601, 1, 1, tzinfo=UTC)
 
 
 def read_msg(data: bytes, encoding: str | None, text_of_rtf: Callable[[bytes], str]) -> Mail:
-    """`encoding`: the character set of texts where the mail names none. Raises `ParseFailure`, and whatever a broken
-    file leads to.
+    """Read a mail of Outlook (.msg). `encoding`: the character set of texts where the mail names none. Raises
+    `ParseFailure`, and whatever a broken file leads to.
     """
     import olefile
 

@@ -191,8 +191,8 @@ def unpacked(data: bytes, name: str, *, max_bytes: int) -> tuple[bytes, str]:
 
 
 def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
-    """The same for text that the source has taken out of its document already, so it is left as it is. It is cut as
-    Markdown if the URI ends like that. The title is the first heading of Markdown, or else the end of the URI.
+    """Parse text that the source has taken out of its document already, so it is left as it is. It is cut as Markdown
+    if the URI ends like that. The title is the first heading of Markdown, or else the end of the URI.
     """
     name = name_of(uri)
     check_lines(data, max_line_bytes)

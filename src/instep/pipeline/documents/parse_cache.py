@@ -25,8 +25,9 @@ _PARTIAL: Final = ".part"
 
 @dataclass(frozen=True)
 class ParseCache:
-    """Files below `folder`, in the project's state, one for each text. Losing it costs time, never correctness: nothing
-    here raises, and what cannot be read is not there. Only the user who runs Instep may read them.
+    """Keeps parsed texts in files below `folder`, in the project's state, one for each text. Losing it costs time,
+    never correctness: nothing here raises, and what cannot be read is not there. Only the user who runs Instep may read
+    them.
     """
 
     folder: str

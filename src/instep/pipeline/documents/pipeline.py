@@ -72,7 +72,7 @@ class DocumentProgram:
         return Reader(self.source, self.chunker, self.limits, columns, self.parser.parse, as_recorded)
 
     def metered(self, meter: Meter) -> DocumentProgram:
-        """The same, which counts what its embedder is billed for, if it is."""
+        """A copy whose embedder counts on this meter what it is billed for, if it is."""
         if not isinstance(self.embedder, PaidEmbedder):
             return self
         return replace(self, embedder=self.embedder.metered(meter))

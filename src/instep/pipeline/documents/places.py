@@ -60,7 +60,7 @@ def lines_at(text: str, starts: Sequence[int | None]) -> list[int | None]:
 
 
 def headings_at(headings: Sequence[Heading], starts: Sequence[int | None]) -> list[list[str] | None]:
-    """For each place the headings that are open there, outermost first, with one that begins there."""
+    """List, for each place, the headings that are open there, outermost first, with one that begins there."""
     found: list[list[str] | None] = []
     open_: list[Heading] = []
     following = 0

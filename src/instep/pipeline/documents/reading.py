@@ -111,11 +111,11 @@ class Reader:
 
     @property
     def schema(self) -> pa.Schema:
-        """`CHUNK_SCHEMA` with the declared columns."""
+        """The schema of chunk rows: `CHUNK_SCHEMA` with the declared columns."""
         return chunk_schema(self.columns.fields, context=self.chunker.context)
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
-        """The same of changes whose documents were read elsewhere."""
+        """Chunk rows of changes whose documents were read elsewhere."""
         return self._cut(
             self._read(change, answer)
             for batch, answers in answered

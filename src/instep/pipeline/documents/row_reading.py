@@ -163,7 +163,9 @@ class PlainReader:
         return interleaved(documents, chunks, counts, reader.schema)
 
     def _hashes(self, said: pa.RecordBatch) -> Any:
-        """As `Content.hash` has them, with what the source says beside title and text (`identity.with_facts`)."""
+        """Hashes of documents as `Content.hash` has them, with what the source says beside title and text
+        (`identity.with_facts`).
+        """
         facts = said[FACTS] if FACTS in said.schema.names else None
         return content_versions(said["title"] if self.titled else None, said["text"], facts)
 
@@ -195,7 +197,7 @@ class RowReader(PlainReader):
         return bool(self.source.columns.title)
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """The same of changes with their rows (`said_schema`), which were read elsewhere."""
+        """Chunk rows of changes with their rows (`said_schema`), which were read elsewhere."""
         for changes, said in answered:
             yield from self._of_rows(changes, said)
 
@@ -207,7 +209,7 @@ class RowReader(PlainReader):
         yield from self.rows_found(changes, self.source.looked_up(uris, flaws))
 
     def rows_found(self, changes: pa.RecordBatch, rows: Iterable[FoundRows]) -> Iterator[pa.RecordBatch]:
-        """The same of changes whose rows were found."""
+        """Chunk rows of changes whose rows were found."""
         for found in rows:
             some = changes.slice(found.at.start, found.at.stop - found.at.start)
             there: Any = pc.and_(pa.array(found.places >= 0), sound(some["locator"]))

@@ -70,7 +70,7 @@ CONTEXT = "context"
 
 
 def chunk_schema(fields: Sequence[pa.Field[Any]], *, context: bool = False) -> pa.Schema:
-    """The same with declared columns; with `context`, `CONTEXT` before them."""
+    """`CHUNK_SCHEMA` with declared columns; with `context`, `CONTEXT` before them."""
     return pa.schema([*CHUNK_SCHEMA, *([pa.field(CONTEXT, pa.string())] if context else []), *fields])
 
 
@@ -117,7 +117,7 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
 
 
 def _of_columns(slice_id: str, changes: pa.Table) -> pa.RecordBatch:
-    """The same of changes that are columns already."""
+    """A batch of changes that are columns already."""
     own = pa.repeat(pa.scalar(slice_id), changes.num_rows)
     told: list[Any] = [changes[each.name].cast(each.type).combine_chunks() for each in list(CHANGE_SCHEMA)[1:]]
     return pa.RecordBatch.from_arrays([own, *told], schema=CHANGE_SCHEMA)

@@ -28,8 +28,8 @@ class _State(NamedTuple):
 
 
 def in_unicode(data: bytes) -> bytes:
-    """The same document; as it is if its fonts have no other character sets than the file, or if there are pictures in
-    bytes. Raises `UnicodeDecodeError`.
+    """Rewrite a document in Unicode; it stays as it is if its fonts have no other character sets than the file, or if
+    there are pictures in bytes. Raises `UnicodeDecodeError`.
     """
     said = _OF_FILE.search(data)
     of_file = int(said[1]) if said else 1252

@@ -141,8 +141,8 @@ class SharedScan:
 
 
 def _places(source: RowDocuments, row_ranges: Sequence[RowRange], wanted: Any) -> tuple[list[Array], Array]:
-    """For the rows of each range, the places of their URIs among those that are wanted, -1 where one is not; and how
-    many rows each of these has.
+    """Find, for the rows of each range, the places of their URIs among those that are wanted, -1 where one is not; and
+    count the rows of each of these.
     """
     counts = np.zeros(len(wanted), np.int64)
     found: list[Array] = []

@@ -100,7 +100,7 @@ Cut: TypeAlias = Callable[[Cutting, Sequence[int]], pa.Table]
 
 
 def cut_here(cutting: Cutting, buckets: Sequence[int]) -> pa.Table:
-    """In this process, one bucket after the other."""
+    """Cut in this process, one bucket after the other."""
     return pa.Table.from_batches([cutting.cut(each) for each in buckets], CUT)
 
 
@@ -135,7 +135,7 @@ class StoredChanges(ChangesElsewhere):
         self._cut, self._actions = cut, actions
 
     def few(self) -> Sequence[DocumentChange]:
-        """The same changes, read if they are few."""
+        """The changes, read into memory if they are few."""
         return self.read() if len(self) <= FEW else self
 
     def cut(self, sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
@@ -158,7 +158,7 @@ class StoredChanges(ChangesElsewhere):
         return (each.name for each in self.files)
 
     def read(self) -> ChangeColumns:
-        """All of them: in the order of their URIs, deletes last."""
+        """Read all changes, in the order of their URIs, deletes last."""
         tables = [each.read(self.work.folder) for each in self.files]
         if not tables:
             return ChangeColumns(SCHEMA.empty_table())
@@ -188,7 +188,7 @@ class StoredChanges(ChangesElsewhere):
 
 
 def _slices(found: pa.Table, work: Workspace, priority: int) -> list[SlicePlan]:
-    """Each bucket's first and last slice are open-ended."""
+    """Plan slices. Each bucket's first and last slice are open-ended."""
     rows = found.sort_by([("bucket", "ascending"), ("first", "ascending")]).to_pylist()
     slices: list[SlicePlan] = []
     for bucket, group in groupby(rows, lambda row: row["bucket"]):

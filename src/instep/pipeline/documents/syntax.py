@@ -165,7 +165,7 @@ def _nodes(tree: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _definitions(tree: Any) -> list[tuple[int, int, slice]]:
-    """The place of whatever is defined, and that of its name; none where the tree is too deep."""
+    """List the places of all definitions, and of their names; none if the tree is too deep."""
     found = []
     around: list[Any] = []
     for node, depth in _nodes(tree):

@@ -39,7 +39,7 @@ class Table:
         return self.ends[-1]
 
     def without_header(self) -> Table:
-        """The same, with the header as a row like others."""
+        """A copy whose header is a row like others."""
         return Table(self.start, "", self.start, [self.body, *self.ends])
 
     def place(self, rows: range) -> tuple[int, int]:

@@ -64,7 +64,7 @@ class Tokens:
 
 
 def _whole(tokenizer: Any) -> Any:
-    """The same tokenizer without cutting texts off at what its model takes, and without filling up short ones. The
+    """A copy of a tokenizer that neither cuts off texts that are too long for its model nor fills up short ones. The
     model keeps its own.
     """
     from tokenizers import Tokenizer

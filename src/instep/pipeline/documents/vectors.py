@@ -74,7 +74,7 @@ class EmbeddingCache:
         return self._nothing()
 
     def known(self, hashes: pa.StringArray) -> set[str]:
-        """Those of these hashes whose vector is known. Changes nothing, whatever is wrong with it."""
+        """Select the hashes whose vector is known. Changes nothing, whatever is wrong with the cache."""
         try:
             dataset = self._open()
             if dataset is None:
@@ -158,7 +158,7 @@ class EmbeddingCache:
                 Path(made, "new.lance").rename(self._local)
 
     def _tidy(self, dataset: Any) -> None:
-        """Another task may do the same at the same time: then one of them loses, which is no harm."""
+        """Compact the cache. If another task does the same at the same time, one of them fails, which does no harm."""
         try:
             dataset.optimize.compact_files()
             if dataset.describe_indices():
@@ -233,7 +233,7 @@ class Vectoriser:
 
     @property
     def bill(self) -> Bill:
-        """Its bill so far."""
+        """The bill so far."""
         return self._embedder.meter.bill if isinstance(self._embedder, PaidEmbedder) else Bill()
 
     def of(self, texts: pa.StringArray, hashes: pa.StringArray) -> Embedded:

@@ -17,7 +17,7 @@ from instep.pipeline.documents.rows import CONTEXT
 
 
 def searched_column(rows: pa.Table | pa.RecordBatch, searched: Searched) -> pa.Array[Any]:
-    """For each row the words of its searched columns, in one text: those of a column as often as it counts. What stands
+    """The words of the searched columns of each row, in one text: those of a column as often as it counts. What stands
     before a text counts as once.
     """
     parts = [

@@ -123,8 +123,8 @@ def choose(
     known: Sequence[Measured] = (),
     installed: bool = True,
 ) -> EngineChoice:
-    """`warm`: a Spark session is there already (the user's own, or from an earlier entity). `in_process`: no other
-    process can work with the target, which Spark's tasks are. `installed`: PySpark is.
+    """Choose the engine of a wave. `warm`: a Spark session is there already (the user's own, or from an earlier
+    entity). `in_process`: no other process can work with the target, which Spark's tasks are. `installed`: PySpark is.
 
     `cores` is what Spark has; threads here are bounded by this machine's. `slower`: how many times as long a row is
     believed to take as one of the hashing embedder. `known` are paces measured before, which count for more.

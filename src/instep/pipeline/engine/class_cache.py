@@ -22,7 +22,7 @@ from instep.pipeline.engine.java import find_java
 
 @dataclass(frozen=True, slots=True)
 class SparkHome:
-    """`archive` is where the class archive is, or would be; None where it cannot be kept."""
+    """An installation of Spark. `archive` is where the class archive is, or would be; None where it cannot be kept."""
 
     folder: Path
     archive: Path | None

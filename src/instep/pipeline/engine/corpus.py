@@ -99,7 +99,7 @@ class SparkCorpus:
         return Listing(listed, problems_of(found), orphans=listed.orphans), changes
 
     def listed(self, source: Corpus, parts: int) -> PartRows:
-        """All rows of a source, in so many parts."""
+        """List all rows of a source, in a number of parts."""
         work = Workspace(self.folder)
         comparison = Comparison(source, None, {}, parts, 1, retry_failures=False, folder=work.folder)
         found = self._of_parts(comparison, lambda folder, afresh: None, KEPT, Comparison.kept)

@@ -78,7 +78,7 @@ class PaidProgram(WaveProgram, Protocol):
     def embedder(self) -> Embedder: ...
 
     def metered(self, meter: Meter) -> PaidProgram:
-        """The same, which counts what its embedder is billed for, if it is."""
+        """A copy whose embedder counts on this meter what it is billed for, if it is."""
 
     @property
     def once(self) -> bool:
@@ -121,10 +121,10 @@ class SharingProgram(WaveProgram, Protocol):
     """The work of a wave that tasks of one process may read together."""
 
     def shared(self, wave: Wave) -> SharedRead | None:
-        """None if each task is to `read` what it was given."""
+        """The reader that all tasks of the wave share; None if each task is to `read` its own changes."""
 
     def uncompressed(self) -> WaveProgram:
-        """The same, with outcomes that are not compressed: for tasks in the process that reads them."""
+        """A copy whose outcomes are not compressed: for tasks in the process that reads them."""
 
 
 class Engine(Protocol):

@@ -73,7 +73,7 @@ def _tried(pickled: bytes) -> dict[str, Any]:
 
 
 def _memory() -> tuple[int | None, int | None]:
-    """All of it and what is free, in bytes, as far as the system says."""
+    """The memory of the machine, total and free, in bytes; None if the system does not say."""
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         total, free = (int(lines[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))

@@ -37,7 +37,7 @@ _MOST_SECONDS = 30.0
 
 
 class Executor(NamedTuple):
-    """`process` is that of its Python: two executors on one host differ by it."""
+    """An executor of Spark. `process` is that of its Python: two executors on one host differ by it."""
 
     host: str
     process: int

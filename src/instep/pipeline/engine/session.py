@@ -114,8 +114,8 @@ class LazySpark:
         return session
 
     def explained(self, session: SparkSession, error: Exception) -> Exception:
-        """An error of what was done in the session, as one that says who should act. A session that is over, or of no
-        use any more, is left: the next `get` starts another one, if it was ours.
+        """Translate an error of the session into one that says who should act. A session that has ended, or cannot be
+        used any more, is left: the next `get` starts another one, if it was ours.
         """
         code = None if sparkapi.is_connect(session) else sparkapi.jvm_exit()
         found = explained(error)
@@ -187,7 +187,7 @@ class LazySpark:
             return session, _jvm, True
 
     def _release(self, session: SparkSession, *, at_once: bool = False, lost: bool = False) -> None:
-        """`lost`: its Spark is of no use to anybody else in this process, either."""
+        """Release a session. `lost`: no other session of this process can use its Spark, either."""
         global _jvm  # noqa: PLW0603 -- see `_opened`
         jvm, self._jvm, self._ours = self._jvm, None, False
         with _TURN:

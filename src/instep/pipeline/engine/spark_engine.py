@@ -233,8 +233,8 @@ class _Progress:
         self._counted = counted
 
     def look(self, stages: Sequence[Stage]) -> None:
-        """The number of tasks may grow, and one that is run again counts twice: then nothing is told until there is
-        more to tell.
+        """Report the progress of stages. The number of tasks may grow, and one that is run again counts twice: then
+        nothing is reported until there is more progress.
         """
         if self._tell_stage:
             for each in stages:
@@ -246,7 +246,7 @@ class _Progress:
         self._tell_until(share)
 
     def end(self) -> None:
-        """All is done, also what Spark has not told of."""
+        """Report all units as done, also those that Spark has not reported."""
         self._tell_until(self._units)
 
     def _tell_until(self, units: int) -> None:

@@ -252,7 +252,7 @@ def explained(frame: DataFrame) -> str:
 def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """`frame.mapInArrow`; on classic Spark without its needless check that pandas is installed."""
+    """Call `frame.mapInArrow`, on classic Spark without its needless check that pandas is installed."""
     if is_connect(frame.sparkSession):
         return frame.mapInArrow(function, schema)
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame

@@ -67,8 +67,8 @@ class Counted:
 
 
 def watched(chunks: Batches, tell: Callable[[int], object]) -> Batches:
-    """The same rows, in small batches while a larger one takes long. The documents that end in one are done once the
-    next is asked for.
+    """Pass on the same rows, in small batches while a larger one takes long. The documents that end in one are done
+    once the next is asked for.
     """
     size = _ROWS
     for batch in chunks:

@@ -130,7 +130,7 @@ class WritesRows(Protocol):
 
 
 def outcome_of_rows(program: WritesRows) -> Callable[[Batches], Batches]:
-    """The same, which writes what it has read."""
+    """The function of a task that writes the rows it reads."""
     pickled = CloudPickleSerializer().dumps(program)
 
     def task(rows: Batches) -> Batches:

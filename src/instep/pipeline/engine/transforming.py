@@ -142,7 +142,7 @@ def _add_details(lines: list[str], steps: dict[int, Step]) -> None:
 
 
 def _paths(step: Step, source: str) -> list[list[Step]]:
-    """Every way from the root down to where the documents begin."""
+    """List every path from the root down to where the documents begin."""
     if _puts_together(step, source):
         return [[]]
     if ("Scan" in step.name and source in step.name) or _joins_changes(step, source):

@@ -149,7 +149,7 @@ def not_deleted_since(rows: pa.Table, all_rows: pa.Table) -> pa.Table:
 
 
 def _latest(rows: pa.Table) -> tuple[pa.Table, Numbers]:
-    """In the order of their numbers, one of each key."""
+    """Sort rows by the numbers of their keys, and keep one of each key."""
     rows = rows.combine_chunks()
     batches = rows.to_batches()
     numbers = numbers_of(batches[0]) if batches else np.zeros(0, np.uint64)

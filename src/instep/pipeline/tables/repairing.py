@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepairWave(TableWave):
-    """`rows` are the columns of the source. `wanted` are the keys of rows to read, `gone` the rows to delete: their
-    keys, with what else is known of them.
+    """A wave that repairs rows by their keys. `rows` are the columns of the source. `wanted` are the keys of rows to
+    read, `gone` the rows to delete: their keys, with what else is known of them.
     """
 
     rows: RowColumns

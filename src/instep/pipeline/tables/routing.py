@@ -124,7 +124,7 @@ def _ranks(values: Numbers, among: Numbers) -> Numbers:
 
 
 def _compared(values: pa.Array[Any], bounds: pa.Array[Any]) -> Numbers:
-    """The same for values of any type, by bisection: all rows of a batch in one step."""
+    """Compare values of any type with bounds, by bisection: all rows of a batch in one step."""
     # Rows often come in the order of the source: then a batch lies between two bounds, or near one.
     extremes = pc.min_max(values)
     skipped = int(_true(pc.less(bounds, extremes["min"])).sum())
@@ -202,7 +202,7 @@ class Tally:
             part.failures.append(failure)
 
     def remove(self, place: int, row_id: str) -> None:
-        """A row that had failed before."""
+        """Take a row off the list of failures: it had failed before, and can be written now."""
         self._at(place).removed.append(row_id)
 
     def outcomes(self) -> list[bytes]:

@@ -55,7 +55,7 @@ class KeyReader:
             yield found.filter(pa.array(there))
 
     def _versions(self, columns: dict[str, Any], rows: int) -> pa.Array[Any]:
-        """As they are stored: see `RowWriter`. Without a watermark nobody knows them."""
+        """Versions as they are stored: see `RowWriter`. Without a watermark they are 0."""
         if self.watermark is None:
             return pa.repeat(pa.scalar(0, pa.int64()), rows)
         marks = fitted(columns[self.watermark], Column(self.watermark, TIMESTAMP)).values
@@ -71,7 +71,7 @@ def stored_rows(batches: Batches, schema: pa.Schema, key: Sequence[str], version
 
 
 class Side(Protocol):
-    """All rows of one side, by keys and versions."""
+    """One side of a comparison: all its rows, by keys and versions."""
 
     def sums(self) -> Sums: ...
 

@@ -342,7 +342,7 @@ def _note(reasons: dict[int, str], at: Numbers, row: int, reason: str) -> None:
 
 
 def deleted_rows(table: GraphTable, columns: Mapping[str, Values], deleted: Flags) -> Flags:
-    """`GraphTable.deleted` of each row."""
+    """The value of `GraphTable.deleted` for each row."""
     ends = [_nulls(columns[name]) for name in (*table.start, *table.end) if columns[name].null_count]
     return reduce(or_, ends, deleted)
 

@@ -73,7 +73,7 @@ class PaidEmbedder(Embedder, Protocol):
         """The numbers of texts of the requests that these are embedded by."""
 
     def metered(self, meter: Meter) -> PaidEmbedder:
-        """The same with another meter."""
+        """A copy with another meter."""
 
 
 def probe(embedder: Embedder) -> None:

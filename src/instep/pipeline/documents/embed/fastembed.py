@@ -27,8 +27,9 @@ _ANSWER: Final = 10.0
 
 @dataclass(frozen=True)
 class FastembedEmbedder:
-    """`model` is a name that fastembed knows, or a folder; it is loaded once per process, at the first text. `prompt`
-    stands before each text. `pooling` is that of a folder's model; fastembed knows that of its own.
+    """Embeds by a model of fastembed. `model` is a name that fastembed knows, or a folder; it is loaded once per
+    process, at the first text. `prompt` stands before each text. `pooling` is that of a folder's model; fastembed knows
+    that of its own.
     """
 
     model: str
@@ -77,7 +78,7 @@ def _content(folder: Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _hashed(folder: Path, files: tuple[tuple[str, int], ...]) -> str:
-    """The same, of files as old as this: a large model is read once per process."""
+    """Hash the files of a model, once per process for files of the same age: a large model takes time."""
     try:
         return digest([each for name, _ in files for each in (name, _of_file(folder / name))])
     except OSError as error:

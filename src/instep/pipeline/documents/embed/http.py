@@ -140,7 +140,7 @@ class HttpEmbedder:
 
     @property
     def _place(self) -> str:
-        """For people: users, passwords and options that its address may have are not shown."""
+        """The endpoint as text for people, without users, passwords and options that its address may have."""
         address = urlsplit(self.url)
         return f"the embedder at {address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
 
@@ -160,7 +160,7 @@ class HttpEmbedder:
         return None
 
     def metered(self, meter: Meter) -> HttpEmbedder:
-        """The same, which counts what it is billed for."""
+        """A copy that counts on this meter what it is billed for."""
         return replace(self, meter=meter)
 
     def _request(self, texts: Sequence[str]) -> Vectors:
@@ -243,7 +243,7 @@ class HttpEmbedder:
 
 
 class _Turns:
-    """At most so many requests a minute, evenly spaced."""
+    """Spaces requests evenly: at most `per_minute` in a minute."""
 
     def __init__(self, per_minute: int | None) -> None:
         self._pause = 60.0 / per_minute if per_minute else 0.0

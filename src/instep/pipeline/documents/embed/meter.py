@@ -31,11 +31,11 @@ class Paid:
         self.bill = Bill(0, 0, most)
 
     def nothing(self) -> None:
-        """It was refused, or never sent."""
+        """Record that the request was refused, or never sent."""
         self.bill = Bill()
 
     def tokens(self, texts: int, tokens: int | None) -> None:
-        """It was answered, maybe without a word about its cost."""
+        """Record that the request was answered; `tokens` is None if the answer does not say its cost."""
         self.bill = Bill(texts, 0, self.most) if tokens is None else Bill(texts, tokens, 0)
 
 

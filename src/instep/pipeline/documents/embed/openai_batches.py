@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
     @property
     def gone(self) -> Batch:
-        """The same, if the API does not know it any more."""
+        """A copy that is expired, for a batch that the API does not know any more."""
         return self._replace(status="expired", output=None, errors=None)
 
     @property
@@ -106,7 +106,7 @@ class BatchApi:
         return self._call("POST", "/batches", _batch, json=body)
 
     def get(self, batch_id: str) -> Batch | None:
-        """None if the API does not know it any more."""
+        """Read a batch; None if the API does not know it any more."""
         return self._call_known("GET", f"/batches/{batch_id}", _batch)
 
     def find(self, key: str, since: float) -> Batch | None:
@@ -153,7 +153,7 @@ class BatchApi:
         self._call_known("DELETE", f"/files/{file}", bool)
 
     def _pages(self, path: str, **params: str) -> Iterator[list[dict[str, Any]]]:
-        """All that the API lists, page by page."""
+        """List everything that the API has, page by page."""
         after: dict[str, str] = {}
         more = True
         while more:
@@ -200,7 +200,7 @@ class BatchApi:
         return self._found(method, path, read, self._asked(method, path, **options))
 
     def _call_known(self, method: str, path: str, read: Callable[[Any], T]) -> T | None:
-        """The same; None if what it is about is not there."""
+        """Call the API; None if the thing that the call is about is not there."""
         answer = self._asked(method, path)
         return None if answer.status == 404 else self._found(method, path, read, answer)
 

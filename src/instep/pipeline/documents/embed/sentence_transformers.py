@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentenceTransformersEmbedder:
-    """`model` is a name or a folder; it is loaded once per process, at the first text. `prompt` stands before each
-    text, in place of the one that the model itself may have for all.
+    """Embeds by a model of sentence-transformers. `model` is a name or a folder; it is loaded once per process, at the
+    first text. `prompt` stands before each text, in place of the one that the model itself may have for all.
     """
 
     model: str

@@ -36,7 +36,7 @@ _BLOCK: Final = 32
 
 @dataclass(frozen=True)
 class StaticEmbedder:
-    """The model is loaded once per process, at the first text; vectors have length 1."""
+    """Embeds by a static model, which is loaded once per process, at the first text. Vectors have length 1."""
 
     dimensions: int = 256
 

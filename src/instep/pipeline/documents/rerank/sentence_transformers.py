@@ -11,7 +11,7 @@ from instep.pipeline.documents.sentence_models import load
 
 @dataclass(frozen=True)
 class CrossEncoderReranker:
-    """`model` is a name or a folder; it is loaded once per process, at the first query."""
+    """Reranks by a cross-encoder. `model` is a name or a folder; it is loaded once per process, at the first query."""
 
     model: str
 

@@ -37,7 +37,7 @@ def rows_of(tx: Transaction, instance: str, names: Sequence[str], *, since: int 
 def pages(
     tx: Transaction, instance: str, names: Sequence[str], *, since: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """By the key: no database has to hold more than a page, nor sort one. `since`: of later revisions only."""
+    """Read pages by the key: no database has to hold more than a page, or sort one. `since`: only later revisions."""
     import pyarrow as pa
 
     from instep.document_state.entries import entry_schema

@@ -77,7 +77,7 @@ class Documents(Store):
         return versions_of(tx, instance)
 
     def columns(self, instance: str, names: Sequence[str]) -> pa.Table:
-        """These columns of all entries of an instance: of those in its base file, if it has one, and of what was
+        """Read these columns of all entries of an instance: of those in its base file, if it has one, and of what was
         written since.
         """
         return self._database.read_steadily(lambda tx: self._columns(tx, manifest_of(tx, instance), names))
@@ -87,7 +87,7 @@ class Documents(Store):
         return rows_of(tx, manifest.instance, names) if merged is None else unpacked(merged.select(list(names)))
 
     def _merged(self, tx: Transaction, manifest: Manifest) -> pa.Table | None:
-        """The base with what was written since, in its form. None if there is no base."""
+        """Merge the base with what was written since, in its form. None if there is no base."""
         file = self._base(manifest)
         base = None if file is None else packed(file)
         if base is None or manifest.revision == manifest.base_revision:
@@ -125,8 +125,8 @@ class Documents(Store):
         return None if self._bases is None or manifest.base is None else known(self._bases.read(manifest.base))
 
     def in_pieces(self, instance: str, into: Path, *, afresh: bool = False) -> Recorded:
-        """Files with what tasks need of all entries of an instance: those of its base, and in that folder what was
-        written since; or all, if it has no such base, or `afresh`.
+        """Provide files with what tasks need of all entries of an instance: those of its base, and in that folder what
+        was written since; or all, if it has no such base, or `afresh`.
         """
 
         def read(tx: Transaction) -> Recorded:
@@ -204,7 +204,7 @@ class Documents(Store):
         return rows if rows is None or before is None else replaced(before, rows)
 
     def _written_in_pieces(self, bases: BaseFiles, manifest: Manifest, *, anew: bool) -> str | None:
-        """The same for a base in pieces, each of them a part of the documents: no more than one is held. Rows of the
+        """Write a base in pieces, each of them a part of the documents: no more than one is held in memory. Rows of the
         ledger are read as far as they were written after the last base, or all (`anew`).
         """
         from instep.document_state.corpus_parts import bounds, one_by_one, parts_for
@@ -240,7 +240,7 @@ class Documents(Store):
 
     @writes
     def _name(self, tx: Transaction, manifest: Manifest, name: str) -> None:
-        """If nothing was written since the manifest was looked at."""
+        """Name the base file of a manifest, if nothing was written since the manifest was read."""
         here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)
         named = {"base": name, "base_revision": manifest.revision}
         if tx.connection.execute(update(manifests).where(*here).values(**named)).rowcount:
@@ -256,7 +256,7 @@ class Documents(Store):
 
     @reads
     def named(self, tx: Transaction, instance: str, uris: pa.Array[Any], names: Sequence[str]) -> pa.Table:
-        """These columns, the URI among them, of the entries that have these URIs."""
+        """Read these columns, the URI among them, of the entries that have these URIs."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -291,7 +291,7 @@ class Documents(Store):
 
     @reads
     def with_ids(self, tx: Transaction, instance: str, ids: Sequence[str], names: Sequence[str]) -> pa.Table:
-        """These columns of the entries of an instance that have these ids."""
+        """Read these columns of the entries of an instance that have these ids."""
         import pyarrow as pa
 
         from instep.document_state.entries import entry_schema
@@ -308,8 +308,8 @@ class Documents(Store):
 
     @reads
     def between(self, tx: Transaction, instance: str, bounds: tuple[str, str], names: Sequence[str]) -> pa.Table:
-        """These columns of the entries of an instance with ids from the first bound on that are less than the second
-        ('' is none), by their ids.
+        """Read these columns of the entries of an instance with ids from the first bound on that are less than the
+        second ('' is none), by their ids.
         """
         import pyarrow as pa
 

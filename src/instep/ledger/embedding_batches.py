@@ -27,13 +27,13 @@ class SubmittedBatch(NamedTuple):
 
 
 class EmbeddingBatches(Store):
-    """Those of each entity and embedder. One goes when the worker that made it has all that it gave. One of a worker
-    that is gone stays for some days: several servers may need what it gave.
+    """The batches of each entity and embedder. A batch is deleted when the worker that made it has all its vectors.
+    That of a worker that is gone stays for some days: several servers may need what it gave.
     """
 
     @writes
     def intend(self, tx: Transaction, key: str, entity: str, embedder: str, worker_id: str) -> None:
-        """A batch is about to be submitted."""
+        """Record a batch that is about to be submitted."""
         old = embedding_batches.c.finished.is_(True), embedding_batches.c.made_at < tx.now() - _KEEP
         tx.connection.execute(delete(embedding_batches).where(*old))
         values = {"entity": entity, "embedder": embedder, "worker_id": worker_id, "made_at": tx.now()}
@@ -41,31 +41,31 @@ class EmbeddingBatches(Store):
 
     @writes
     def submitted(self, tx: Transaction, key: str, batch_id: str) -> None:
-        """It was: this is the API's name for it."""
+        """Record that the batch was submitted: this is the API's name for it."""
         here = embedding_batches.c.batch_key == key
         tx.connection.execute(update(embedding_batches).where(here).values(batch_id=batch_id))
 
     @writes
     def release(self, tx: Transaction, worker_id: str) -> None:
-        """The worker goes on with its batches no more: others may."""
+        """Release the batches of a worker that does not go on with them, so that others may."""
         here = embedding_batches.c.worker_id == worker_id
         tx.connection.execute(update(embedding_batches).where(here).values(worker_id=""))
 
     @writes
     def finish(self, tx: Transaction, key: str, worker_id: str) -> None:
-        """This worker has all that it gave."""
+        """Forget a batch: this worker has all its vectors."""
         here = embedding_batches.c.batch_key == key
         tx.connection.execute(delete(embedding_batches).where(here, embedding_batches.c.worker_id == worker_id))
         tx.connection.execute(update(embedding_batches).where(here).values(finished=True))
 
     @writes
     def forget(self, tx: Transaction, key: str) -> None:
-        """It was never submitted."""
+        """Forget a batch that was never submitted."""
         tx.connection.execute(delete(embedding_batches).where(embedding_batches.c.batch_key == key))
 
     @reads
     def left(self, tx: Transaction, entity: str, embedder: str, worker_id: str) -> list[SubmittedBatch]:
-        """Those of workers that are gone, or go on with them no more, and those of this worker; the oldest first."""
+        """The batches of this worker, and of workers that are gone or do not go on with them; the oldest first."""
         maker = exists().where(workers.c.id == embedding_batches.c.worker_id)
         here = (embedding_batches.c.entity == entity, embedding_batches.c.embedder == embedder)
         mine = or_(embedding_batches.c.worker_id == worker_id, ~maker)

@@ -67,7 +67,7 @@ def head(connection: Connection) -> Head:
 
 
 def present(tx: Transaction) -> int:
-    """Now, but not before the last event."""
+    """The present time, but not before the last event."""
     return max(tx.now(), head(tx.connection).at)
 
 

@@ -79,7 +79,9 @@ class EntityFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """At one moment, `now`. `jobs` that have not ended and `wants` that are open, by their states."""
+    """Figures of the ledger at one moment, `now`: `jobs` that have not ended and `wants` that are open, by their
+    states.
+    """
 
     now: int
     jobs: Mapping[JobState, int]

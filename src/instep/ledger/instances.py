@@ -57,8 +57,8 @@ class Instances(Store):
 def begin(
     tx: Transaction, job_id: str, parts: Sequence[JobPart], missed: Iterable[e.DependencyMissed], created_at: int
 ) -> None:
-    """The job works on its instances from now on. Checkpoints of parts without a target will have the watermark
-    `created_at`.
+    """Record that the job works on its instances from now on. Checkpoints of parts without a target will have the
+    watermark `created_at`.
     """
     now = max(tx.now(), created_at)
     begun = [_begun(tx, job_id, each, now if each.target is None else each.target) for each in parts]
@@ -88,13 +88,13 @@ def _refreshing(tx: Transaction, job_id: str, part: JobPart, target: int) -> e.E
 
 
 def watermark(tx: Transaction, part: JobPart, reached: int) -> int:
-    """Up to when the part's instance is complete, if it is up to `reached`: it never goes back."""
+    """The watermark of the part's instance, if it is complete up to `reached`: it never goes back."""
     served = checkpoints.checkpoint(tx, part.ref, part.generation)
     return reached if served is None or served.instance != part.instance else max(reached, served.watermark)
 
 
 def succeed(tx: Transaction, job_id: str, part: JobPart, reached: int) -> None:
-    """The instance is complete up to here, and served. Raises `Conflict` when it cannot be any more."""
+    """Record that the instance is complete up to `reached`, and served. Raises `Conflict` if it cannot be any more."""
     counts = _counts(tx, job_id, part)
     events: list[e.Event]
     if part.fresh:

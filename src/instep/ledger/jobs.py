@@ -232,7 +232,7 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
 
 
 def _replace_reason(tx: Transaction, job_id: str, reason: str | None, *states: JobState) -> None:
-    """In one of these states, unless a person has given the reason."""
+    """Replace the reason of a job in one of these states, unless a person has given it."""
     others = or_(jobs.c.error.is_(None), ~jobs.c.error.startswith(STOPPED_BY))
     here = update(jobs).where(jobs.c.id == job_id, jobs.c.state.in_([state.value for state in states]), others)
     tx.connection.execute(here.values(error=reason, updated_at=tx.now()))
@@ -257,8 +257,8 @@ def _age(row: Row[Any]) -> tuple[int, str]:
 
 
 def _marks() -> Select[Any]:
-    """First their ids, of indexes alone: else MariaDB reads all jobs there ever were, and sorts them. With OR for UNION
-    no database uses both indexes.
+    """Select the marks of jobs, first their ids, from indexes alone: otherwise MariaDB reads all jobs there ever were,
+    and sorts them. With OR for UNION no database uses both indexes.
     """
     newest = select(jobs.c.id).order_by(*_NEWEST_FIRST).limit(bindparam("b_newest"))
     live = newest.where(jobs.c.state.in_([state.value for state in JobState if not state.ended]))

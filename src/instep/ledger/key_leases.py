@@ -35,7 +35,7 @@ class Leased:
 
 
 class KeyFailure(NamedTuple):
-    """`fence` is None from a consumer that reads without leases."""
+    """The failure of a key. `fence` is None from a consumer that reads without leases."""
 
     key: QueueKey
     fence: int | None
@@ -85,7 +85,7 @@ class KeyLeases(Store):
         return self._under_fences(queue, fences, lambda hold, fence, now: key_leases.extend(hold, fence, now + lasting))
 
     def release(self, queue: str, fences: Mapping[QueueKey, int]) -> dict[QueueKey, Refusal]:
-        """Others may have these at once; no attempt is spent. Returns those that were refused."""
+        """Release keys, so that others may have them at once; no attempt is spent. Returns those that were refused."""
         return self._under_fences(queue, fences, key_leases.release)
 
     def forget(self, queue: str, fences: Mapping[QueueKey, int]) -> dict[QueueKey, Refusal]:
@@ -149,7 +149,7 @@ class KeyLeases(Store):
         return self._look(lambda rows: rows.count(queue))
 
     def drop(self, queue: str) -> None:
-        """The queue is gone. Its fence stays: it must grow for ever."""
+        """Forget a queue that is dropped. Its fence stays: it must grow for ever."""
         self._change(lambda rows: rows.drop(queue))
 
     # Of one holder.
@@ -163,7 +163,9 @@ class KeyLeases(Store):
         return self._change(lambda rows: rows.extend_held_by(queue, _name(holder), rows.now() + lasting))
 
     def release_held_by(self, queue: str, holder: str) -> int:
-        """Others may have all its keys at once; no attempt is spent. Returns how many there were."""
+        """Release all keys of a holder, so that others may have them at once; no attempt is spent. Returns the number
+        of keys.
+        """
 
         def work(rows: KeyLeaseRows) -> int:
             now = rows.now()

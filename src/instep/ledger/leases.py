@@ -124,23 +124,25 @@ def release(tx: Transaction, lease: Lease) -> None:
 
 
 def free_all(tx: Transaction, job_id: str) -> None:
-    """The job has ended."""
+    """Free all leases of a job that has ended."""
     tx.connection.execute(update(leases).where(leases.c.job_id == job_id).values(job_id=None))
 
 
 def demand(tx: Transaction, lease: Lease) -> None:
-    """The lease is still the job's under this epoch; locks it."""
+    """Check that the lease is still the job's under this epoch, and lock it. Raises `Fenced` if not."""
     if tx.connection.execute(select(leases.c.epoch).where(*_of(lease)).with_for_update()).one_or_none() is None:
         raise _lost(lease)
 
 
 def demand_epoch(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The part was planned or adopted under the lease that its job has now; locks that."""
+    """Check that the part was planned or adopted under the lease that its job has now, and lock that."""
     demand(tx, _lease_of(part, job_id))
 
 
 def demand_epoch_unlocked(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The same without a lock, for calls that must not make others wait: their writes are guarded by the epoch."""
+    """Check the lease's epoch without a lock, for calls that must not make others wait: their writes are guarded by the
+    epoch.
+    """
     lease = _lease_of(part, job_id)
     if not tx.connection.scalar(select(exists().where(*_of(lease)))):
         raise _lost(lease)

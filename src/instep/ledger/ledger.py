@@ -40,7 +40,7 @@ from instep.ledger.workers import Workers
 
 
 class Ledger:
-    """May be shared by threads. `tests/contracts/ledger` says how it behaves.
+    """The ledger's stores over one database. May be shared by threads. `tests/contracts/ledger` says how it behaves.
 
     Every write about a slice shows its fence, every write about a partition the epoch of its lease; a write whose fence
     was overtaken raises `errors.Fenced` and changes nothing. All times are milliseconds since 1970-01-01 UTC by the

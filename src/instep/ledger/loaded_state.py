@@ -66,7 +66,7 @@ class Rows(dict[K, V]):
         return self._known[key]
 
     def deleted(self, keys: Iterable[K]) -> None:
-        """The table has no rows for these any more."""
+        """Note that the table has no rows for these keys any more."""
         self._known |= dict.fromkeys(keys, False)
 
     def __missing__(self, key: K) -> V:

@@ -18,7 +18,7 @@ class Losses(Store):
 
     @writes
     def count(self, tx: Transaction, part: JobPart, loss: Loss, *, job_id: str) -> None:
-        """The part has lost so much more than was planned. Repeated after a lost reply it counts twice: then a person
+        """Count a loss of the part beyond what was planned. Repeated after a lost reply it counts twice: then a person
         is asked a little earlier. Raises `Fenced` if the part's epoch is not the lease's any more.
         """
         leases.demand_epoch(tx, job_id, part)

@@ -31,7 +31,7 @@ class Paces(Store):
 
     @reads
     def of(self, tx: Transaction, entity: str, how: str) -> list[Measured]:
-        """With each engine, by its name."""
+        """The pace with each engine, by its name."""
         columns = [paces.c[name] for name in ("engine", "cores", "work", "milliseconds", "job_id")]
         found = select(*columns).where(paces.c.entity == entity, paces.c.how == how).order_by(paces.c.engine)
         return [Measured(*row) for row in tx.connection.execute(found)]

@@ -44,7 +44,7 @@ class Partitions(Store):
 
     @reads
     def made(self, tx: Transaction, names: Collection[str]) -> set[str]:
-        """Those of these physical indexes that jobs built or wrote that are not forgotten."""
+        """Select the physical indexes that were built or written by jobs that are not forgotten."""
         there = select(job_parts.c.physical).where(job_parts.c.physical.in_(names)).distinct()
         return set(tx.connection.scalars(there))
 

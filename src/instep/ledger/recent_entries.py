@@ -42,7 +42,7 @@ class RecentEntries:
                 self._instance, self._revisions = instance, {}
 
     def note(self, written: Written) -> None:
-        """A transaction that is committed has written this."""
+        """Note what a committed transaction has written."""
         with self._lock:
             if written.instance != self._instance or self._revisions is None:
                 return

@@ -43,7 +43,7 @@ def ids_of(tx: Transaction, instance: str) -> pa.Table:
 
 
 def pages(tx: Transaction, instance: str) -> Iterator[pa.RecordBatch]:
-    """The same, a batch at a time."""
+    """Read removals, a batch at a time."""
     import pyarrow as pa
 
     ids = select(removals.c.document_id).where(removals.c.instance == instance)

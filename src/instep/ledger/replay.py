@@ -26,7 +26,7 @@ class RejectedEvent:
 
 
 class RejectedEvents:
-    """Told by the fold (`fold.Told`)."""
+    """Collects rejected events, as the fold tells them (`fold.Told`)."""
 
     def __init__(self) -> None:
         self._found: list[RejectedEvent] = []

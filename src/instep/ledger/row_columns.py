@@ -20,5 +20,5 @@ def in_columns(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def by_rows(connection: Connection, query: Select[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """`SqlDialect.columns` by way of Python's rows."""
+    """Read `SqlDialect.columns` by way of Python's rows."""
     return in_columns(connection.execute(query).fetchall(), schema)

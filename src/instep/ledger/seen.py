@@ -51,7 +51,7 @@ def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> Non
 
 
 def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The part has ended, and what it wrote is served: what was planned with it is known. If nothing was, what is known
+    """Record the end of a part whose work is served: what was planned with it is known. If nothing was, what is known
     of the same instance still holds.
     """
     here = (seen.c.ref == str(part.ref), seen.c.generation == part.generation)
@@ -62,12 +62,12 @@ def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
 
 
 def forget(tx: Transaction, job_id: str, part: JobPart) -> None:
-    """The part has ended, and not all that was planned is served."""
+    """Forget what was planned with a part that has ended, when not all of it is served."""
     tx.connection.execute(delete(seen).where(seen.c.ref == str(part.ref), seen.c.job_id == job_id))
 
 
 def drop(tx: Transaction, ref: PartitionRef) -> None:
-    """The partition is forgotten."""
+    """Forget a partition."""
     tx.connection.execute(delete(seen).where(seen.c.ref == str(ref)))
 
 

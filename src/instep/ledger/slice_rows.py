@@ -58,7 +58,7 @@ def tried_and_worn_out(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[R
 
 
 def one_more(error: str | None) -> dict[str, Any]:
-    """A try has ended badly. Without an error, that of the try before it stays."""
+    """The values after one more failed attempt. Without an error, that of the attempt before it stays."""
     return {"attempts": slices.c.attempts + 1} | ({"error": error} if error else {})
 
 

@@ -85,7 +85,7 @@ _SLICE = [slices.c[name] for name in SliceView._fields]
 
 
 class PartlyDone(Exception):
-    """Not every slice could be completed: roll back and find out the reason."""
+    """Raised when not every slice could be completed: roll back and find out the reason."""
 
 
 class Slices(Store):
@@ -300,7 +300,7 @@ def _complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence
 def _complete_rest(
     tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str
 ) -> None:
-    """The same, leaving out what was completed under this very claim: a reply was lost, the effect was not."""
+    """Complete slices, but those completed under this very claim already: a reply was lost, the effect was not."""
     found = lock(tx, (each.slice_id for each in outcomes))
     rest = [
         each for each in outcomes if not is_in(SliceState.COMPLETED, found.get(each.slice_id), each.fence, worker_id)
@@ -414,7 +414,7 @@ def _works_of(tx: Transaction, plans: Plans, rows: Sequence[Row[Any]]) -> dict[s
 
 
 def _replace(tx: Transaction, whole: Row[Any], cut: Iterable[SliceWork], state: _HalfState) -> None:
-    """The whole goes and its halves come in one transaction, so that totals stay right."""
+    """Replace a slice by its halves in one transaction, so that totals stay right."""
     tx.connection.execute(delete(slice_work).where(slice_work.c.slice_id == whole.id))
     tx.connection.execute(delete(slices).where(slices.c.id == whole.id))
     kept = ("job_id", "ref", "number", "bucket", "priority", "rank", "fence")

@@ -46,8 +46,9 @@ def _due(before: int, last: int) -> int | None:
 
 
 def state(connection: Connection, *, at: int | None = None, sequence: int | None = None) -> State:
-    """The newest snapshot that can be read, else the start of the log, and the events after it: up to a time, or to an
-    event. All statements must see the same moment. Raises `UserError` for a time of which events were forgotten.
+    """Load the state from the newest snapshot that can be read, or else from the start of the log, and the events after
+    it: up to a time, or to an event. All statements must see the same moment. Raises `UserError` for a time of which
+    events were forgotten.
     """
     start = log_start.of(connection)
     if at is not None and at < start.at:

@@ -45,8 +45,8 @@ class Spending(Store):
 
     @writes
     def pay(self, tx: Transaction, wave: str, bill: Bill | None, cost: int) -> None:
-        """A wave has cost this, in the month in which it was reserved; without a bill, all that was reserved. Again it
-        changes nothing.
+        """Record the cost of a wave, in the month in which it was reserved; without a bill, all that was reserved.
+        Repeated, it changes nothing.
         """
         made = tx.connection.execute(select(reservations).where(reservations.c.wave == wave)).one_or_none()
         if made is not None:

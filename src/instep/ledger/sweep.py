@@ -60,7 +60,7 @@ def _pull_back(tx: Transaction, column: Column[int], latest: int, *conditions: C
 
 
 def _lock_unsettled(tx: Transaction) -> list[Row[Any]]:
-    """Before anything else is locked: jobs come first."""
+    """Lock unsettled jobs before anything else: jobs come first in the order of locks."""
     # Older versions let a job run that was stopped before it was planned.
     empty = and_(jobs.c.state == JobState.RUNNING.value, ~exists().where(job_parts.c.job_id == jobs.c.id))
     query = select(jobs.c.id, jobs.c.state, jobs.c.stopping_at).where(or_(jobs.c.state.in_(_UNSETTLED), empty))

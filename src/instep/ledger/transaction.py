@@ -78,11 +78,11 @@ class Database:
         self._reader.dispose()
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """`work`, which only reads."""
+        """Run `work`, which only reads."""
         return self._run(self._reader, work)
 
     def read_steadily(self, work: Callable[[Transaction], T]) -> T:
-        """The same, and all of its statements see the same moment."""
+        """Run `work`, which only reads; all of its statements see the same moment."""
         return self._run(self._steady, work)
 
     def write(self, work: Callable[[Transaction], T]) -> T:
@@ -97,11 +97,11 @@ class Database:
         return result
 
     def write_at_once(self, work: Callable[[Transaction], T]) -> T:
-        """A write that is one statement, and needs no BEGIN and COMMIT where a statement is a transaction."""
+        """Run a write that is one statement, without BEGIN and COMMIT where a statement is a transaction."""
         return self._run(self._single, work)
 
     def _run(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
-        """`work` in a transaction; again when it collided with another one, and so had no effect.
+        """Run `work` in a transaction; again when it collided with another one, and so had no effect.
 
         Two that insert the same row collide too: the second then finds what the first one made.
         """

@@ -55,7 +55,7 @@ class Workers(Store):
 
     @writes
     def register(self, tx: Transaction, worker_id: str, *, kind: str, host: str, pid: int) -> None:
-        """`kind` says which command it is: `run` or `worker`."""
+        """Register a worker. `kind` says which command it is: `run` or `worker`."""
         now = tx.now()
         tx.connection.execute(delete(workers).where(workers.c.id == worker_id))
         tx.connection.execute(
@@ -83,16 +83,16 @@ class Workers(Store):
 
     @writes
     def retire(self, tx: Transaction, worker_id: str) -> None:
-        """The worker ends in good order. Its slices go back to PENDING without a spent attempt; it takes
-        part in no job any more.
+        """Retire a worker that ends in good order. Its slices go back to PENDING without a spent attempt; it takes part
+        in no job any more.
         """
         _forget(tx, worker_id)
         slice_rows.give_back_all(tx, slices.c.worker_id == worker_id)
 
     @writes
     def evict(self, tx: Transaction, worker_id: str) -> int:
-        """The worker was proved dead: its slices have ended badly, and it takes part in no job any more. Returns
-        the number of its slices.
+        """Evict a worker that was proved dead: its slices have ended badly, and it takes part in no job any more.
+        Returns the number of its slices.
 
         What ends badly goes back to PENDING with attempts + 1, or as it is when it was worn out
         (`Claim.worn_out`) before: it may be in the target already, so it is neither FAILED nor split here.

@@ -69,7 +69,9 @@ def _convert_postgres(connection: Connection) -> None:
 
 
 def _convert_mysql(connection: Connection) -> None:
-    """Every ALTER TABLE is a transaction of its own here. After an interruption it starts again, and finds the rest."""
+    """Convert the columns on MySQL, where every ALTER TABLE is a transaction of its own. After an interruption it
+    starts again, and finds the rest.
+    """
     collation = nopad(connection)
     if tables := _ours(connection.scalars(_TABLES_ON_MYSQL, {"collation": collation}).all()):
         # Columns that refer to each other can only be changed one after the other.

@@ -54,7 +54,7 @@ class CompleteRequest:
 
 
 class SqlDialect(Protocol):
-    """May be shared by threads: a connection comes with every call."""
+    """The SQL of one kind of database. May be shared by threads: a connection comes with every call."""
 
     @property
     def autocommit(self) -> bool:
@@ -108,7 +108,9 @@ class SqlDialect(Protocol):
 
 
 def may_be_claimed(at: ColumnElement[int], now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Now: its time has come, or was said by a clock that has been set back since."""
+    """A condition: a slice may be claimed now, since its time has come, or was set by a clock that has been set back
+    since.
+    """
     return ~at.between(now + 1, now + LONGEST_DELAY)
 
 
@@ -130,6 +132,7 @@ _STATISTICS = (
 
 
 def grouped(connection: Connection, job_ids: Sequence[str], since: int) -> Iterable[Row[Any]]:
-    """`SqlDialect.statistics` for databases that have FILTER: it costs less than CASE. One statement, where that is the
-    quickest."""
+    """Read `SqlDialect.statistics` on databases that have FILTER, which costs less than CASE. One statement, where that
+    is the quickest.
+    """
     return connection.execute(_STATISTICS, {"b_ids": job_ids, "b_since": since})

@@ -148,9 +148,9 @@ class Mysql:
                 connection.execute(text(f"SELECT RELEASE_LOCK({name})"))
 
     def clear_torn_schema(self, engine: Engine) -> None:
-        """Here every CREATE TABLE is a transaction of its own. Tables without a single row are of a creation that
-        was interrupted, or may as well be: they are dropped, to be made again. The head of a log without events does
-        not count: it is there from the beginning.
+        """Drop the tables of a creation that was interrupted: every CREATE TABLE is a transaction of its own here.
+        Tables without a single row are of a creation that was interrupted, or may as well be: they are dropped, to be
+        made again. The head of a log without events does not count: it is there from the beginning.
         """
         with engine.begin() as connection:
             there = set(inspect(connection).get_table_names())

@@ -142,7 +142,7 @@ class Postgres:
                 connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
 
     def clear_torn_schema(self, engine: Engine) -> None:
-        """The schema is made in one transaction: it is there or it is not."""
+        """Do nothing: the schema is made in one transaction, so it is there or it is not."""
 
 
 def _has_pending_message(connection: psycopg.Connection[Any]) -> bool:
@@ -153,8 +153,8 @@ def _has_pending_message(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _rows(connection: Connection, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Straight to the driver: claims and completions are many, and what SQLAlchemy does for a statement takes as long
-    as the statement. In binary: as text a payload is twice as long, and is to be decoded.
+    """Run a statement straight on the driver: claims and completions are many, and what SQLAlchemy does for a statement
+    takes as long as the statement. In binary: as text a payload is twice as long, and is to be decoded.
     """
     driver = connection.connection.driver_connection
     assert isinstance(driver, _BoundedConnection)
@@ -244,7 +244,9 @@ class PostgresDialect:
     columns = staticmethod(by_rows)
 
     def planned(self, connection: Connection, slices: int, /) -> None:
-        """A job that is not in the statistics yet is taken for one of a few rows: each claim would sort them all."""
+        """Analyze the table of slices after a large plan. A job that is not in the statistics yet is taken for one of a
+        few rows, and each claim would sort them all.
+        """
         if slices >= _MANY:
             connection.execute(text("ANALYZE slices"))
 
@@ -343,7 +345,7 @@ def _numbers(values: Iterable[int]) -> str:
 
 
 def _texts(values: Iterable[str]) -> str:
-    """The same for text, which the driver would look at once more."""
+    """An array of texts as text, which the driver would otherwise look at once more."""
     escaped = (each.replace("\\", r"\\").replace('"', r"\"") for each in values)
     return "{" + ",".join(f'"{each}"' for each in escaped) + "}"
 

@@ -51,7 +51,9 @@ class Server(Protocol):
 
 
 def as_error(trouble: Trouble, where: str, reason: str, *, committing: bool) -> InstepError:
-    """`reason` is what the server or the driver said, without anything that is secret."""
+    """The error that callers get for a trouble. `reason` is what the server or the driver said, without anything that
+    is secret.
+    """
     match trouble:
         case Trouble.LOST if committing:
             return Unknown(f"{where}: the connection was lost before the server said whether it had committed")

@@ -137,7 +137,9 @@ def _compiling() -> tuple[Dialect, MutableMapping[Any, Any]]:
 
 
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    """Two processes that make a ledger at once meet here, and SQLite does not wait by itself."""
+    """Switch the database to WAL. Two processes that make a ledger at once meet here, and SQLite does not wait by
+    itself.
+    """
     deadline = time.monotonic() + busy_seconds
     while True:
         try:

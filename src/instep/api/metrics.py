@@ -128,11 +128,14 @@ class ProjectCollector(Collector):
         ledger, bus = self._ledger.get(), self._bus.get()
         queues = {name: kept.get() for name, kept in self._queues.items()}
         yield _gauge(
-            "info", "Which Instep serves which project.", {"version": __version__, "project": self._project.name}
+            "info", "Version of Instep, and the project.", {"version": __version__, "project": self._project.name}
         )
         up = {"ledger": ledger, "bus": bus, **{f"queue {name}": status for name, status in queues.items()}}
         yield _gauges(
-            "up", "Whether it could be read.", ["part"], [((part,), found is not None) for part, found in up.items()]
+            "up",
+            "1 if this part could be read, otherwise 0.",
+            ["part"],
+            [((part,), found is not None) for part, found in up.items()],
         )
         if ledger is not None:
             yield from _of_ledger(ledger, list(self._project.entities))
@@ -164,12 +167,12 @@ def _of_ledger(sample: LedgerSample, declared: list[str]) -> Iterator[GaugeMetri
     silent = max((each.seen_at - each.heartbeat_at for each in sample.workers), default=None)
     yield _gauges(
         "heartbeat_age_seconds",
-        "Since the last heartbeat of the worker that is silent for longest.",
+        "Seconds since the last heartbeat of the worker that has been silent for longest.",
         [],
         [] if silent is None else [((), silent / 1000)],
     )
     dead = [((entity,), sample.letters.get(entity, 0)) for entity in declared]
-    yield _gauges("dead_letters", "What messages and schedules asked for, and was given up.", ["entity"], dead)
+    yield _gauges("dead_letters", "Requests of messages and schedules that were given up.", ["entity"], dead)
     yield from _of_entities({name: figures.entities.get(name, EntityFigures()) for name in declared}, figures.now)
 
 
@@ -190,27 +193,29 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
     outcomes = ("written", "skipped", "deleted", "failed")
     yield _gauges(
         "job_units",
-        "Documents or rows that unfinished jobs have done.",
+        "Documents or rows done in jobs that have not ended.",
         [*one, "outcome"],
         [((name, each), getattr(of.counts, each)) for name, of in entities.items() for each in outcomes],
     )
-    yield _gauges("job_units_planned", "Documents or rows planned in such jobs.", one, each(lambda of: of.units))
-    yield _gauges("job_rows", "Rows (chunks) written by such jobs.", one, each(lambda of: of.counts.rows_written))
-    yield _gauges("job_read_bytes", "Bytes read by such jobs.", one, each(lambda of: of.counts.bytes_read))
-    yield _gauges("slice_attempts", "Tries of their slices that ended badly.", one, each(lambda of: of.attempts))
+    yield _gauges("job_units_planned", "Documents or rows planned in these jobs.", one, each(lambda of: of.units))
+    yield _gauges("job_rows", "Rows (chunks) written by these jobs.", one, each(lambda of: of.counts.rows_written))
+    yield _gauges("job_read_bytes", "Bytes read by these jobs.", one, each(lambda of: of.counts.bytes_read))
+    yield _gauges("slice_attempts", "Failed attempts at slices of these jobs.", one, each(lambda of: of.attempts))
     yield _gauges("failures", "Entries of the failure list.", one, each(lambda of: of.failures))
     yield _gauges("partitions", "Partitions with a checkpoint.", one, each(lambda of: of.partitions))
     yield _gauges(
         "lag_seconds",
-        "Since the time up to which the partition that is furthest behind is known to be complete.",
+        "Seconds since the time up to which the partition that is furthest behind is known to be complete.",
         one,
         each(lambda of: since(of.watermark)),
     )
     yield _gauges("leases", "Leases held.", one, each(lambda of: of.leases))
-    yield _gauges("lease_age_seconds", "Since the oldest was taken.", one, each(lambda of: since(of.oldest_lease)))
+    yield _gauges(
+        "lease_age_seconds", "Seconds since the oldest lease was taken.", one, each(lambda of: since(of.oldest_lease))
+    )
     yield _gauges(
         "lease_left_seconds",
-        "Until the first expires, if it is not renewed; negative when it has.",
+        "Seconds until the first lease expires, if it is not renewed; negative if it has expired.",
         one,
         each(lambda of: None if of.first_expiry is None else (of.first_expiry - now) / 1000),
     )
@@ -228,7 +233,7 @@ def _of_readers(figures: Figures, project: Project) -> Iterator[GaugeMetricFamil
     unread = {name: each.oldest_given_up for name, each in found.items() if each.oldest_given_up is not None}
     yield _gauges(
         "readers_lag_seconds",
-        "Since the time up to which the readers of all documents are known to be obeyed.",
+        "Seconds since the time up to which the index is known to have the current readers of all documents.",
         ["entity"],
         [
             ((name,), math.inf if found[name].unlisted else (figures.now - min(mark, unread.get(name, mark))) / 1000)
@@ -253,7 +258,9 @@ def _of_queues(queues: Mapping[str, QueueStatus]) -> Iterator[GaugeMetricFamily]
         if status.oldest_at is not None:
             oldest.append(((name,), status.now / 1000 - status.oldest_at.timestamp()))
     yield _gauges("queue_keys", "Keys of pending queues.", ["queue", "state"], keys)
-    yield _gauges("queue_oldest_seconds", "Since the event of the oldest key that is offered.", ["queue"], oldest)
+    yield _gauges(
+        "queue_oldest_seconds", "Seconds since the event of the oldest key that is offered.", ["queue"], oldest
+    )
 
 
 def _gauges(name: str, text: str, labels: list[str], values: Values) -> GaugeMetricFamily:

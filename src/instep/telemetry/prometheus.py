@@ -46,23 +46,31 @@ class PrometheusCounters:
         by_entity = ["entity"]
         self._units = Counter(
             "instep_units",
-            "Documents or rows whose slices this process has finished, by what became of them.",
+            "Documents or rows whose slices this process has finished, by outcome.",
             [*by_entity, "outcome"],
             registry=registry,
         )
         self._rows = Counter(
             "instep_rows",
-            "Rows (chunks) of targets, by what was done to them.",
+            "Rows (chunks) of targets, by change: written, kept or deleted.",
             [*by_entity, "change"],
             registry=registry,
         )
         self._bytes = Counter("instep_read_bytes", "Bytes read from sources.", by_entity, registry=registry)
         self._slices = Counter("instep_finished_slices", "Slices finished.", by_entity, registry=registry)
         self._waves = Histogram(
-            "instep_wave_seconds", "Waves, from claim to ledger.", by_entity, registry=registry, buckets=_SECONDS
+            "instep_wave_seconds",
+            "Duration of waves, from claim to ledger.",
+            by_entity,
+            registry=registry,
+            buckets=_SECONDS,
         )
         self._steps = Histogram(
-            "instep_wave_step_seconds", "Steps of waves.", [*by_entity, "step"], registry=registry, buckets=_SECONDS
+            "instep_wave_step_seconds",
+            "Duration of the steps of waves.",
+            [*by_entity, "step"],
+            registry=registry,
+            buckets=_SECONDS,
         )
         self._tokens = Counter("instep_embedding_tokens", "Tokens billed for embedding.", by_entity, registry=registry)
         self._cost = Counter(
@@ -70,12 +78,12 @@ class PrometheusCounters:
         )
         self._refused = Counter(
             "instep_refused_writes",
-            "Writes refused because others had taken over, and waves given up for it.",
+            "Writes refused because another worker had taken over, and waves given up for that reason.",
             by_entity,
             registry=registry,
         )
         self._retries = Counter(
-            "instep_retries", "Waves, commits and slices tried once more.", by_entity, registry=registry
+            "instep_retries", "Waves, commits and slices that were tried again.", by_entity, registry=registry
         )
 
     def done(self, entity: str, slices: int, counts: Counts) -> None:

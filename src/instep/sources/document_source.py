@@ -21,6 +21,8 @@ class Unseen(NamedTuple):
 
     what: str
     hint: str
+    #: It can be listed, and there is nothing in it.
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class Listing:
     @property
     def complete(self) -> bool:
         return not self.problems
+
+    def believed(self) -> Listing:
+        """The listing for a user who says that empty folders are empty."""
+        return replace(self, nowhere={at: each for at, each in self.nowhere.items() if not each.empty})
 
     def seen_from(self, indexed: Iterable[str]) -> Listing:
         """The listing for an index of these URIs: a place of which nothing is seen is a problem if something has been

@@ -29,9 +29,7 @@ _AT_ONCE: Final = 16
 _LOCAL = "file://"
 _PROJECT = "project://"
 
-_MOUNT: Final = (
-    "mount what belongs there, or take it out of `path` (a file that no `include` takes says that it is to be empty)"
-)
+_MOUNT: Final = "mount what belongs there, or say that it is to be empty: --allow-empty"
 
 _NOT_SEEN: Final = (
     "it is in the source, and not in what is served: nothing of it was indexed, or no run has seen it yet"
@@ -90,7 +88,7 @@ class FilesSource:
                 continue
             path, name = self._place(root)
             if local_files.is_empty_folder(path):
-                yield f"{name.rstrip('/')}/", Unseen(f"{local_files.shown(path)}: an empty folder", _MOUNT)
+                yield f"{name.rstrip('/')}/", Unseen(f"{local_files.shown(path)}: an empty folder", _MOUNT, empty=True)
 
     def one_by_one(self) -> Iterator[SourceDocument]:
         """Everything that can be listed, as it is found: one is held. A file under two roots comes twice."""

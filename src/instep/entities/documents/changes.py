@@ -70,7 +70,8 @@ class _Seen:
         if self._listed is None and self.way.tasks is None:
             told = unless_too_many(self._setup, self._listing)
             try:
-                self._listed = list_source(self._setup, self._ledger, self._known, told)
+                listed = list_source(self._setup, self._ledger, self._known, told)
+                self._listed = listed.believed() if listed.nowhere and self._known.allows_empty() else listed
             except TooMany as found:
                 self.way = found.way
         return self._listed

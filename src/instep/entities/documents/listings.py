@@ -32,12 +32,14 @@ _MINUTE: Final = 60_000
 @dataclass(frozen=True, slots=True)
 class Known:
     """Knowledge of a source before it is listed: the instance that is recorded, if there is one, and the versions at
-    which documents failed. `since`: the listing is to be of this moment (ms) at least; None: of now.
+    which documents failed. `since`: the listing is to be of this moment (ms) at least; None: of now. `allows_empty`:
+    whether a user says that folders without anything in them are empty, and not away.
     """
 
     instance: str | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
     since: int | None = 0
+    allows_empty: Callable[[], bool] = lambda: False
 
 
 def known_of(request: PlanRequest, setup: DocumentAdapters, failed: Mapping[str, str]) -> Known:
@@ -45,7 +47,8 @@ def known_of(request: PlanRequest, setup: DocumentAdapters, failed: Mapping[str,
     wants = waiting_wants(request.ledger, setup.ref, request.generation)
     needed = [each.needed or 0 for each in wants if not each.satisfied_by(request.current)]
     since = None if request.options.full_listing else max(needed, default=0)
-    return Known(request.checkpoint.instance if request.checkpoint else None, failed, since)
+    instance = request.checkpoint.instance if request.checkpoint else None
+    return Known(instance, failed, since, request.allows_empty)
 
 
 def list_source(

@@ -171,8 +171,8 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: words that are handed over have no places",
         "targets/postgres/lexemes.py",
-        "    _put(data, _behind(at + length + 3, found.number, 2), found.places, 2)\n",
-        "",
+        "(words & _LAST_PLACE).astype",
+        "(words & 0).astype",
         ("tests/targets/postgres/test_lexemes.py",),
     ),
     Mutant(

@@ -53,11 +53,7 @@ def test_words_have_the_order_and_the_places_that_the_server_gives_them(
     assert ours == theirs
 
 
-@pytest.mark.parametrize("few", [lexemes._FEW, 1], ids=["small numbers", "large numbers"])
-def test_words_of_many_texts_are_those_of_each(
-    server: PostgresServer, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lexemes, "_FEW", few)
+def test_words_of_many_texts_are_those_of_each(server: PostgresServer) -> None:
     drawn = random.Random(7)
     known = [f"{'abcdefgh'[each % 8]}{each % 40}" for each in range(200)]
     texts = [" ".join(drawn.choices(known, k=drawn.choice([0, 1, 2, 3, 17, 64, 200]))) for _ in range(200)]

@@ -4,7 +4,7 @@ places. COPY reads it in binary, so that the server neither takes texts apart no
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,6 @@ MOST_WORDS: Final = 150_000
 _LAST_PLACE, _PLACES = 16_383, 256
 _PLACE_BITS: Final = 14
 
-#: Few words are numbers of half the size, which are sorted in half the time.
-_FEW: Final = 1 << 31 - _PLACE_BITS
-
 Numbers: TypeAlias = npt.NDArray[Any]
 
 
@@ -30,93 +27,60 @@ def tsvectors(texts: Any) -> pa.Array[Any]:
     if len(texts) and pc.max(pc.binary_length(texts)).as_py() > MOST_WORDS:
         texts = pc.utf8_slice_codeunits(texts, 0, MOST_WORDS)
     found = parted(texts)
-    starts, counts = found.bounds[:-1], np.diff(found.bounds)
     once: Any = found.runs.cast(pa.binary()).dictionary_encode()
-    lexemes: Any = once.dictionary
-    order: Any = pc.sort_indices(lexemes)
-    lexemes = lexemes.take(order)
-    kind = np.int32 if len(lexemes) < _FEW else np.int64
-    ranks = np.empty(len(lexemes), kind)
-    ranks[order.to_numpy()] = np.arange(len(lexemes)) << _PLACE_BITS
-    words = ranks[once.indices.to_numpy()][found.indices]
-    places = np.arange(1, len(words) + 1, dtype=np.int32) - np.repeat(starts.astype(np.int32), counts)
+    order: Any = pc.sort_indices(once.dictionary)
+    lexemes: Any = once.dictionary.take(order)
+    ranks = np.empty(len(lexemes), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(lexemes))
+    counts = np.diff(found.bounds)
+    # A word in one number, behind its row and before its place: so one sort puts all in order.
+    words = ranks[once.indices.to_numpy()].take(found.indices) << _PLACE_BITS
+    places = np.arange(1, len(words) + 1)
+    places -= np.repeat(found.bounds[:-1], counts)
     words |= np.minimum(places, _LAST_PLACE, out=places)
-    _sort_each(words, starts, counts)
-    rows = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    return _written(_entries(words, rows), lexemes, len(counts))
-
-
-def _sort_each(values: Numbers, starts: Numbers, counts: Numbers) -> None:
-    """Sort the values of each row. Rows of about one length are sorted together: many short sorts are quick."""
-    widths = np.where(counts > 1, 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64), 0)
-    for width in np.unique(widths[widths > 0]).tolist():
-        some = np.flatnonzero(widths == width)
-        at = np.arange(width)
-        there = at < counts[some, None]
-        places = (starts[some, None] + at)[there]
-        table = np.full(there.shape, np.iinfo(values.dtype).max, values.dtype)
-        table[there] = values[places]
-        table.sort(axis=1)
-        values[places] = table[there]
-
-
-class _Entries(NamedTuple):
-    """The different words of all rows: the row and the lexeme of each, and the places that it has there."""
-
-    row: Numbers
-    lexeme: Numbers
-    number: Numbers
-    places: Numbers
-
-
-def _entries(words: Numbers, rows: Numbers) -> _Entries:
-    other = rows[1:] != rows[:-1]
-    # Words behind the last place may be there twice.
-    once = np.append(True, other | (words[1:] != words[:-1]))[: len(words)]
-    if not once.all():
-        words, rows = words[once], rows[once]
-        other = rows[1:] != rows[:-1]
-    of = words >> _PLACE_BITS
-    first = np.flatnonzero(np.append(True, other | (of[1:] != of[:-1]))[: len(words)])
-    number = np.diff(first, append=len(words))
-    places = words & (1 << _PLACE_BITS) - 1
-    if len(number) and number.max() > _PLACES:
-        places = places[np.arange(len(words)) - np.repeat(first, number) < _PLACES]
-    return _Entries(rows[first], of[first], np.minimum(number, _PLACES), places)
-
-
-def _written(found: _Entries, lexemes: Any, rows: int) -> pa.Array[Any]:
-    """The number of words; and of each its bytes, a NUL, the number of its places and these."""
-    # A text without words has an empty one, which is none.
+    row_bits = _PLACE_BITS + len(lexemes).bit_length()
+    words |= np.repeat(np.arange(len(counts)) << row_bits, counts)
     if len(lexemes) and not len(lexemes[0].as_py()):
-        there = found.lexeme > 0
-        kept = np.repeat(there, found.number)
-        found = _Entries(found.row[there], found.lexeme[there], found.number[there], found.places[kept])
-    sizes: Any = pc.binary_length(lexemes)
-    length = sizes.to_numpy().astype(np.int64)[found.lexeme]
-    size = length + 3 + 2 * found.number
-    entries = np.bincount(found.row, minlength=rows)
-    ends = np.cumsum(4 + np.bincount(found.row, size, rows).astype(np.int64))
-    data = np.zeros(int(ends[-1]) if rows else 0, np.uint8)
-    _put(data, np.append(0, ends[:-1])[:rows], entries, 4)
-    at = np.cumsum(size) - size + 4 * (found.row.astype(np.int64) + 1)
-    texts: Any = lexemes.take(pa.array(found.lexeme))
-    data[_behind(at, length)] = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[: length.sum()]
-    _put(data, at + length + 1, found.number, 2)
-    _put(data, _behind(at + length + 3, found.number, 2), found.places, 2)
-    offsets = np.append(0, ends).astype(np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets.data), pa.py_buffer(data.data)])
+        # A text without words has an empty one, which is none.
+        words = words[words >> _PLACE_BITS & (1 << row_bits - _PLACE_BITS) - 1 > 0]
+    words.sort()
+    return _written(words, lexemes, row_bits, len(counts))
 
 
-def _behind(starts: Numbers, counts: Numbers, step: int = 1) -> Numbers:
-    """So many places from each start on."""
-    ends = np.cumsum(counts)
-    behind = np.repeat((starts - step * (ends - counts)).astype(np.int32), counts)
-    behind += np.arange(0, step * len(behind), step, dtype=np.int32)
-    return behind
+def _written(words: Numbers, lexemes: Any, row_bits: int, rows: int) -> pa.Array[Any]:
+    """For each row the number of its different words; of each its bytes, a NUL, the number of its places, and these."""
+    # Words behind the last place may be there twice.
+    words = words[_firsts(words)]
+    first = np.flatnonzero(_firsts(words >> _PLACE_BITS))
+    number = np.diff(first, append=len(words))
+    if len(number) and number.max() > _PLACES:
+        words = words[np.arange(len(words)) - np.repeat(first, number) < _PLACES]
+        number = np.minimum(number, _PLACES)
+        first = np.cumsum(number) - number
+    entries = words.take(first)
+    places = _binary(np.append(first, len(words)) * 2, (words & _LAST_PLACE).astype(">u2"))
+    of_lexeme = entries >> _PLACE_BITS & (1 << row_bits - _PLACE_BITS) - 1
+    nothing: Any = pa.scalar(b"")
+    ended: Any = pc.binary_join_element_wise(lexemes, nothing, pa.scalar(b"\0"))
+    numbers = _binary(np.arange(len(first) + 1) * 2, number.astype(">u2"))
+    joined: Any = pc.binary_join_element_wise(ended.take(pa.array(of_lexeme)), numbers, places, nothing)
+    # The words of a row lie side by side.
+    _, ends, data = joined.buffers()
+    of_rows = np.searchsorted(entries, np.arange(rows + 1) << row_bits)
+    bounds = np.frombuffer(ends, np.int32).take(of_rows)
+    heads = _binary(np.arange(rows + 1) * 4, np.diff(of_rows).astype(">i4"))
+    found: pa.Array[Any] = pc.binary_join_element_wise(heads, _binary(bounds, data), nothing)
+    return found
 
 
-def _put(data: npt.NDArray[np.uint8], at: Numbers, numbers: Numbers, width: int) -> None:
-    """Numbers of so many bytes."""
-    for byte in range(width):
-        data[at + byte] = numbers >> 8 * (width - 1 - byte) & 255
+def _firsts(values: Numbers) -> npt.NDArray[np.bool_]:
+    """Whether each is another than the one before."""
+    other = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=other[1:])
+    return other
+
+
+def _binary(ends: Numbers, data: Any) -> pa.Array[Any]:
+    """Bytes that end at these places."""
+    offsets = pa.py_buffer(ends.astype(np.int32).data)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(data)])

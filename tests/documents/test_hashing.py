@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.arrow.words import runs_of
 from instep.errors import UserError
 from instep.pipeline.documents.embed.embedder import check_vectors, demand_length
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
@@ -50,6 +51,14 @@ def test_each_text_has_one_unit_vector_independent_of_its_neighbours(texts: list
         assert np.array_equal(embedder.embed([text])[0], vector)
     sliced = pa.array(["before", *texts, "after"])[1 : len(texts) + 1]
     assert np.array_equal(embedder.embed(sliced), together)
+
+
+@given(st.lists(st.text(max_size=30) | st.from_regex(r"[\w .—_]{0,30}"), max_size=12), st.sampled_from([1, 7, 384]))
+def test_vectors_by_runs_that_are_known_are_the_same(texts: list[str], dimensions: int) -> None:
+    column = pa.array(["before", *(text.encode("utf-8", "replace").decode() for text in texts), "after"])
+    runs, some = runs_of(column).of(1, len(texts) + 1), column[1 : len(texts) + 1]
+    embedder = HashingEmbedder(dimensions)
+    assert np.array_equal(embedder.embed_runs(some, runs), embedder.embed(some))
 
 
 def test_blocks_do_not_show() -> None:

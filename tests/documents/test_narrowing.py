@@ -119,6 +119,9 @@ class Refusing(HashingEmbedder):
             raise EmbedRejected("the text is no good")
         return super().embed(texts)
 
+    def embed_runs(self, texts: Any, runs: Any) -> Any:
+        return self.embed(texts)
+
 
 @pytest.mark.parametrize("answer", [TooLarge(10), Unread("no rights"), Unreadable("is no file")])
 def test_a_document_that_cannot_be_read_is_found_by_nobody(project: WithReaders, answer: Answer) -> None:
@@ -220,6 +223,9 @@ class Echoing(HashingEmbedder):
         if quoted := [str(text) for text in texts if SECRET in str(text)]:
             raise EmbedRejected(f"the embedder refused it (422): input {quoted[0]}")
         return super().embed(texts)
+
+    def embed_runs(self, texts: Any, runs: Any) -> Any:
+        return self.embed(texts)
 
 
 def test_no_reason_quotes_a_document_that_not_everybody_may_read(

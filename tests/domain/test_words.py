@@ -77,6 +77,13 @@ def test_numbers_are_words_as_they_are_in_every_language(texts: list[str]) -> No
         assert found == [" ".join(words(text, each)) for text in texts], each
 
 
+def test_a_name_with_underscores_has_the_words_of_its_parts() -> None:
+    rows = pa.table({"text": ["__init__ first_names _ a_ 7_é_日本 x"]})
+    assert searched_column(rows, Searched("english", (("text", 1),))).to_pylist() == [
+        "init first name a 7 e 日本 日 本 x"
+    ]
+
+
 def test_what_is_searched_of_a_row() -> None:
     rows = pa.table({"title": [None, "On fire"], "text": ["a — b", ""], "tags": [["Red", "Blue x"], None]})
     some = Searched(PLAIN, (("title", 2), ("text", 1), ("tags", 1)))

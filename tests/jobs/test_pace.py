@@ -78,6 +78,7 @@ def test_engine_plan_and_waves_go_by_the_embedders_own_pace(
         return run(engine, replace(wave, tasks=1), *args)  # The clock is for one thread.
 
     monkeypatch.setattr(HashingEmbedder, "embed", embedding)
+    monkeypatch.delattr(HashingEmbedder, "embed_runs")
     monkeypatch.setattr(InlineEngine, "run", running)
     place = home(tmp_path, documents=_DOCUMENTS)
     container = Container(place.open().project, engine="inline", clock=clock)

@@ -1,4 +1,4 @@
-"""Texts parted at their spaces, for whole columns at once."""
+"""Texts parted at their spaces, or into runs of letters, for whole columns at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pyarrow.compute as pc
 
 _SPACE = ord(" ")
 
+#: For each byte of a text in UTF-8: capitals are small, `_` and what is no ASCII stay, and all else is a space.
+_RUNS = bytes(
+    each if each >= 0x80 or chr(each) == "_" else (ord(chr(each).lower()) if chr(each).isalnum() else _SPACE)
+    for each in range(256)
+)
+
 
 class Parted(NamedTuple):
     """The different `runs`; the number of the one at each place of all texts, one text behind the other; and the places
@@ -21,6 +27,20 @@ class Parted(NamedTuple):
     runs: pa.Array[Any]
     indices: npt.NDArray[np.int32]
     bounds: npt.NDArray[np.int64]
+
+    def of(self, start: int, stop: int) -> Parted:
+        """Those of some of the texts."""
+        bounds = self.bounds[start : stop + 1]
+        return Parted(self.runs, self.indices[bounds[0] : bounds[-1]], bounds - bounds[0])
+
+
+def runs_of(texts: Any) -> Parted:
+    """The runs of letters, digits, `_` and all that is no ASCII, with small letters in place of capitals of ASCII. No
+    text is null.
+    """
+    _, offsets, data = texts.buffers()
+    small = pa.py_buffer(b"" if data is None else data.to_pybytes().translate(_RUNS))
+    return parted(pa.StringArray.from_buffers(len(texts), offsets, small, offset=texts.offset))
 
 
 def parted(texts: Any) -> Parted:

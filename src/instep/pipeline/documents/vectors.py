@@ -19,6 +19,7 @@ from instep.pipeline.documents.embed.embedder import (
     Embedder,
     EmbedRejected,
     PaidEmbedder,
+    RunEmbedder,
     WrongShape,
     check_vectors,
     demand_length,
@@ -28,6 +29,7 @@ from instep.pipeline.documents.embed.embedder import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from instep.arrow.words import Parted
     from instep.pipeline.documents.embed.embedder import Vectors
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -232,17 +234,24 @@ class Vectoriser:
         return not self._embedder.cached
 
     @property
+    def by_runs(self) -> bool:
+        """Whether it is quicker with the runs of texts at hand."""
+        return self.quick and isinstance(self._embedder, RunEmbedder)
+
+    @property
     def bill(self) -> Bill:
         """The bill so far."""
         return self._embedder.meter.bill if isinstance(self._embedder, PaidEmbedder) else Bill()
 
-    def of(self, texts: pa.StringArray, hashes: pa.StringArray) -> Embedded:
-        """Vectors of texts with these hashes; where that is worth it, each distinct text is asked for once."""
+    def of(self, texts: pa.StringArray, hashes: pa.StringArray, runs: Parted | None = None) -> Embedded:
+        """Vectors of texts with these hashes; where that is worth it, each distinct text is asked for once. `runs`:
+        those of the texts, if they are known.
+        """
         import numpy as np
 
         if not self._embedder.cached:
             made = _PartialVectors.empty(len(texts), self._embedder.dimensions)
-            self._compute(texts, made)
+            self._compute(texts, made, runs)
             return Embedded(made.vectors, made.flaws, np.ones(len(texts), bool))
         coded: Any = hashes.dictionary_encode()
         places = coded.indices.to_numpy(zero_copy_only=False)
@@ -286,20 +295,25 @@ class Vectoriser:
             return self._embedder.portions(texts)
         return (min(_PORTION, len(texts) - start) for start in range(0, len(texts), _PORTION))
 
-    def _compute(self, texts: pa.StringArray, made: _PartialVectors) -> None:
+    def _compute(self, texts: pa.StringArray, made: _PartialVectors, runs: Parted | None = None) -> None:
         """Embed all texts in batches, each into its place in `made`."""
         size = self._embedder.batch
         for start in range(0, len(texts), size):
             stop = min(start + size, len(texts))
             try:
-                self._embed(texts, start, stop, made)
+                self._embed(texts, start, stop, made, runs)
             except EmbedRejected as error:
                 # To look for the text at fault costs many requests: first, whether it is about the texts at all.
                 probe(self._embedder)
                 self._halved(texts, (start, stop), made, error)
 
-    def _embed(self, texts: pa.StringArray, start: int, stop: int, made: _PartialVectors) -> None:
-        given = self._embedder.embed(texts[start:stop])
+    def _embed(
+        self, texts: pa.StringArray, start: int, stop: int, made: _PartialVectors, runs: Parted | None = None
+    ) -> None:
+        if runs is not None and isinstance(self._embedder, RunEmbedder):
+            given = self._embedder.embed_runs(texts[start:stop], runs.of(start, stop))
+        else:
+            given = self._embedder.embed(texts[start:stop])
         demand_length(given, stop - start, self._embedder.dimensions)
         bad = {start + row: reason for row, reason in check_vectors(given).items()}
         made.flaws.update(bad)

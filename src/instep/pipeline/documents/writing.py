@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from instep.arrow.hashes import hashes
 from instep.arrow.values import column_type
+from instep.arrow.words import runs_of
 from instep.domain.column_values import WrongValue
 from instep.domain.document_columns import DeclaredColumn, Origin
 from instep.domain.texts import withheld
@@ -21,7 +22,7 @@ from instep.pipeline.documents.accounting import Effects, Ends, SliceTally, acco
 from instep.pipeline.documents.columns import ColumnReader, chunk_hashes, typed_rows
 from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests, placed_rows, same_texts
 from instep.pipeline.documents.narrowing import TOGETHER, narrow
-from instep.pipeline.documents.rows import CHUNK_SCHEMA, embedded_texts
+from instep.pipeline.documents.rows import CHUNK_SCHEMA, CONTEXT, embedded_texts
 from instep.pipeline.documents.words import searched_column
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
 from instep.targets.document_target import (
@@ -37,7 +38,8 @@ from instep.targets.request_limits import portions
 if TYPE_CHECKING:
     import numpy as np
 
-    from instep.pipeline.documents.vectors import Vectoriser
+    from instep.arrow.words import Parted
+    from instep.pipeline.documents.vectors import Embedded, Vectoriser
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -157,7 +159,7 @@ class Writer:
         told_anew[retold] = True
         places = np.flatnonzero(write & ~told_anew)
         fresh, of_fresh = (rows, of_texts) if len(places) == len(write) else (rows.take(places), of_texts.take(places))
-        embedded = self._vectors.of(_flat(embedded_texts(fresh)), of_fresh)
+        embedded, runs = self._embedded(fresh, of_fresh)
         _add_flaws(flaws, "embed", {row: self._told(said) for row, said in embedded.flaws.items()}, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
@@ -180,7 +182,9 @@ class Writer:
         def refuse(document_id: str, reason: str) -> None:
             flaws.setdefault(ends.place_of(document_id), ("write", self._told(reason)))
 
-        staged = self._stamped(_marked(fresh, good), embedded.vectors if good.all() else embedded.vectors[good])
+        every = good.all()
+        vectors = embedded.vectors if every else embedded.vectors[good]
+        staged = self._stamped(_marked(fresh, good), vectors, runs if every else None)
         left = write[retold]
         anew = self._retold(rows.take(retold[left]), existing["locator"].take(replaced[left]))
         stale[replaced] = False
@@ -188,6 +192,14 @@ class Writer:
         gone[list(flaws)] = False
         removed = ends.ids_of(gone)
         return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse, anew)
+
+    def _embedded(self, rows: pa.Table, hashes: Any) -> tuple[Embedded, Parted | None]:
+        """The vectors of rows, and the runs of their texts, if both vectors and words are made of these."""
+        texts = _flat(embedded_texts(rows))
+        # What stands before a text is embedded with it, and searched by itself.
+        shared = self._vectors.by_runs and CONTEXT not in rows.schema.names
+        runs = runs_of(texts) if shared else None
+        return self._vectors.of(texts, hashes, runs), runs
 
     def _told(self, reason: str) -> str:
         """A reason that a server said, which may quote the document."""
@@ -237,10 +249,11 @@ class Writer:
         owner: Any = pc.index_in(_column(existing, "document_id"), value_set=ends.ids)
         return existing, owner.to_numpy(zero_copy_only=False).astype(np.int64)
 
-    def _stamped(self, rows: pa.Table, vectors: Array) -> pa.RecordBatch:
+    def _stamped(self, rows: pa.Table, vectors: Array, runs: Parted | None = None) -> pa.RecordBatch:
         dimensions = vectors.shape[1]
         flat = pa.array(vectors.reshape(-1))
-        made = {"vector": pa.FixedSizeListArray.from_arrays(flat, dimensions), **self._stamps(rows)}
+        stamps = self._stamps(rows, searched_column(rows, self._searched, runs))
+        made = {"vector": pa.FixedSizeListArray.from_arrays(flat, dimensions), **stamps}
         schema = row_schema(dimensions, self._columns)
         columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -248,14 +261,15 @@ class Writer:
     def _retold(self, rows: pa.Table, locators: Any, words: Any = None) -> pa.Table | None:
         if not rows.num_rows:
             return None
+        words = searched_column(rows, self._searched) if words is None else words
         made = {"locator": locators, **self._stamps(rows, words)}
         schema = retold_schema(self._columns)
         columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _stamps(self, rows: pa.Table, words: Any = None) -> dict[str, Any]:
+    def _stamps(self, rows: pa.Table, words: Any) -> dict[str, Any]:
         return {
-            SEARCHED: searched_column(rows, self._searched) if words is None else words,
+            SEARCHED: words,
             "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
             "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),
             "_version": pa.repeat(pa.scalar(self._stamp.version, pa.int64()), rows.num_rows),

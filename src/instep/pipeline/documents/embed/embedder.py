@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from instep.arrow.words import Parted
     from instep.pipeline.documents.embed.meter import Meter
 
     Texts = pa.StringArray | Sequence[str]
@@ -74,6 +75,14 @@ class PaidEmbedder(Embedder, Protocol):
 
     def metered(self, meter: Meter) -> PaidEmbedder:
         """A copy with another meter."""
+
+
+@runtime_checkable
+class RunEmbedder(Embedder, Protocol):
+    """An embedder that goes by the runs of texts, which words are made of, too."""
+
+    def embed_runs(self, texts: pa.StringArray, runs: Parted) -> Vectors:
+        """The same vectors as `embed` gives texts that have these runs (`arrow.words.runs_of`)."""
 
 
 def probe(embedder: Embedder) -> None:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _SPACES: Final = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
 _TRIMMED: Final = "".join(each for each in _SPACES if not "\x1c" <= each <= "\x1f")
 _SPACE: Final = "".join(rf"\x{{{ord(each):x}}}" for each in _SPACES)
-_EDGES: Final = rf"\A[{_SPACE}]|[{_SPACE}]\z"
 #: A title that is not stored as it is: `parse.titled` changes it.
 _UNTIDY: Final = rf"\A \z|\A | \z|  |[{_SPACE.replace(chr(92) + 'x{20}', '')}]"
 #: The name of a document that is Markdown, or may be when its escapes are resolved.
@@ -107,7 +106,7 @@ class PlainReader:
             pc.greater(lengths, pa.scalar(reader.chunker.size)),
             *(pc.match_substring(texts, each) for each in ("\0", "\r") if _has_byte(texts, each)),
             pc.starts_with(texts, _BOM),
-            pc.match_substring_regex(chunks, _EDGES),
+            pc.less(pc.binary_length(pc.utf8_trim(chunks, _SPACES)), pc.binary_length(chunks)),
             pc.match_substring_regex(changes["uri"], _MARKDOWN),
         ]
         if WRONG in said.schema.names:
@@ -133,7 +132,9 @@ class PlainReader:
         no = pa.repeat(False, rows)
         at: Any = pa.array(fresh)
         sizes = pc.binary_length(stored) if sizes is None else sizes
-        texts: Any = pc.utf8_trim(stored.take(at).cast(pa.string()), _TRIMMED)
+        # As a rule all are, and no text is copied.
+        new = stored if len(fresh) == rows else stored.take(at)
+        texts: Any = pc.utf8_trim(new.cast(pa.string()), _TRIMMED)
         documents: dict[str, Any] = {
             "slice_id": changes["slice_id"],
             "document_id": changes["document_id"],
@@ -152,7 +153,7 @@ class PlainReader:
             **{each.name: said[each.name] for each in reader.columns.fields},
         }
         # As a rule a text is all that a row says, and has no space at its ends: then its hash is known.
-        known = not self.titled and FACTS not in said.schema.names and _length(texts) == _length(stored.take(at))
+        known = not self.titled and FACTS not in said.schema.names and _length(texts) == _length(new)
         of_texts = of_documents.take(at) if known else hashes(texts)
         chunks = {
             "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
@@ -255,11 +256,13 @@ class TopicReader(PlainReader):
             if said is None or plain is None:
                 yield from self.reader.rows([some])
                 continue
+            told = said.append_column("version", some["version"])
+            if plain.true_count == len(plain):
+                yield from bounded(self._whole(some, told, some["size"]))
+                continue
             if plain.true_count:
-                told = said.append_column("version", some["version"])
                 yield from bounded(self._whole(some.filter(plain), told.filter(plain), some["size"].filter(plain)))
-            if plain.true_count < len(plain):
-                yield from self.reader.rows([some.filter(pc.invert(plain))])
+            yield from self.reader.rows([some.filter(pc.invert(plain))])
 
     def _plain_messages(self, changes: pa.RecordBatch, said: pa.RecordBatch) -> pa.BooleanArray | None:
         plain: Any = self._plain(changes, said)

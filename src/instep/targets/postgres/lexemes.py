@@ -23,7 +23,7 @@ Numbers: TypeAlias = npt.NDArray[Any]
 
 
 def tsvectors(texts: Any) -> pa.Array[Any]:
-    """For each text its words, as bytes that PostgreSQL reads."""
+    """The words of each text, as bytes that PostgreSQL reads."""
     if len(texts) and pc.max(pc.binary_length(texts)).as_py() > MOST_WORDS:
         texts = pc.utf8_slice_codeunits(texts, 0, MOST_WORDS)
     found = parted(texts)
@@ -48,7 +48,7 @@ def tsvectors(texts: Any) -> pa.Array[Any]:
 
 
 def _written(words: Numbers, lexemes: Any, row_bits: int, rows: int) -> pa.Array[Any]:
-    """For each row the number of its different words; of each its bytes, a NUL, the number of its places, and these."""
+    """The number of different words of each row; of each word its bytes, a NUL, the number of its places and these."""
     # Words behind the last place may be there twice.
     words = words[_firsts(words)]
     first = np.flatnonzero(_firsts(words >> _PLACE_BITS))

@@ -302,6 +302,20 @@ def test_tables_show_numbers_and_never_read_cells_as_markup(capsys: pytest.Captu
     assert "a" * 100 in text
 
 
+def test_a_table_in_a_pipe_is_aligned_and_never_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(None, ["name", "rows"], [["日本", 1234], ["x" * 300, None], ["two\nlines", 5]])
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        " name" + " " * 299 + " rows",
+        " " + "─" * 308,
+        " 日本" + " " * 299 + "1,234",
+        " " + "x" * 300 + "       -",
+        " two" + " " * 304 + "5",
+        " lines",
+        "",
+    ]
+
+
 def test_control_characters_are_made_visible() -> None:
     assert visible("a\x1b[2Jb\udcffé\n") == "a\\x1b[2Jb\\udcffé\n"
 

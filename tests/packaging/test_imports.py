@@ -36,7 +36,7 @@ def test_help_needs_no_model_of_a_project(tmp_path: Path) -> None:
 #: What a run needs that finds something to do, or that talks to a server, or to a user at a terminal.
 IDLE = frozenset(
     (HEAVY - {"sqlalchemy"})
-    | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich.progress", "instep.bus.open"}
+    | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich.console", "instep.bus.open"}
     | {
         "instep.pipeline.engine.inline",
         "instep.jobs.worker",

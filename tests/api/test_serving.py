@@ -84,7 +84,7 @@ def test_a_token_that_could_be_guessed_is_refused(
 ) -> None:
     monkeypatch.setenv("INSTEP_TOKEN", token)
     assert main(["serve", "--project", str(folder), "--port", "0"]) == 1
-    assert "a token has at least 16 characters" in capsys.readouterr().err
+    assert "a token must have at least 16 characters" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_reported_in_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def test_a_run_disturbed_at_every_try_gives_up_with_a_reason() -> None:
             build_elsewhere(world)
 
     world.before(world.ledger, "parts.plan", taint_or_mend, times=100)
-    with pytest.raises(UserError, match="has changed 5 times") as caught:
+    with pytest.raises(UserError, match="was outdated 5 times") as caught:
         world.run_once()
     assert caught.value.hint
     assert tries == 5

@@ -55,7 +55,7 @@ def test_without_their_parser_the_reason_says_what_reads_them(root: Path) -> Non
     (root / "docs" / "plain.md").write_text("words of Markdown")
     (plan,) = opened(root, source={"include": ["**"]}).plan()
     (warning,) = plan.warnings
-    assert "which fail: 2 .docx; declare `parse: {type: kreuzberg}` (pip install 'instep[formats]')" in warning
+    assert "so they fail: 2 .docx; declare `parse: {type: kreuzberg}` (pip install 'instep[formats]')" in warning
     found = texts(root, source={"include": ["**"]})
     assert found["a.docx"] == ".docx is read with `parse: {type: kreuzberg}` (instep[formats])"
     assert found["named.docx"] == "words in a file that is only named so"

@@ -166,8 +166,12 @@ def test_an_installed_package_gives_it_a_name(root: Path) -> None:
         ({"class": f"{NAME}:Missing"}, f"{NAME} has no class 'Missing'", "targets.index.class"),
         ({"class": "nowhere_at_all:X"}, "nowhere_at_all:X cannot be imported", "folder"),
         ({"class": f"{NAME}:Told", "options": {"lag": "1"}}, "does not take these options: got an un", "lag=…"),
-        ({"class": f"{NAME}:Bare"}, f"{NAME}:Bare is no target of documents: it has no check, claim, ", "instep.Doc"),
-        ({"class": f"{NAME}:Stub"}, f"{NAME}:Stub is no target of documents: it has no claim, ", "instep.DocumentTar"),
+        ({"class": f"{NAME}:Bare"}, f"{NAME}:Bare is not a target of documents: it lacks check, claim, ", "instep.Doc"),
+        (
+            {"class": f"{NAME}:Stub"},
+            f"{NAME}:Stub is not a target of documents: it lacks claim, ",
+            "instep.DocumentTar",
+        ),
     ],
 )
 def test_a_class_that_is_no_target_is_one_clear_error(root: Path, target: dict[str, Any], says: str, hint: str) -> None:

@@ -52,7 +52,7 @@ def test_each_value_that_does_not_fit_is_found_by_itself(values: pa.Array[Any], 
     for offset in (0, 1):
         found = fitted(mixed[offset:], Column("x", kind))
         assert sorted(found.misfits) == ([0, 6] if offset == 0 else [5])
-        assert all(f"column 'x' is no {kind}: " in reason for reason in found.misfits.values())
+        assert all(f"column 'x' is not of the type {kind}: " in reason for reason in found.misfits.values())
         assert found.values.null_count == len(mixed) - offset
         assert found.values.type == good.type
 

@@ -204,9 +204,9 @@ def test_rows_that_cannot_be_written_fail_alone() -> None:
     assert null.reason == "key column 'id' is null"
     wide, late = found["high"].failures
     assert wide[:4] == ("12", "Task(12)", "2026-01-01 00:00:00.000000Z", "row")
-    assert "'by' is no int32" in wide.reason
+    assert "'by' is not of the type int32" in wide.reason
     assert late[:3] == ("13", "Task(13)", "")
-    assert "'changed' is no timestamp" in late.reason
+    assert "'changed' is not of the type timestamp" in late.reason
     assert (found["high"].counts.failed, found["high"].counts.written) == (2, 1)
 
 

@@ -234,9 +234,9 @@ def test_values_that_do_not_fit_are_failures_and_their_neighbours_are_there(shop
     assert result.counts.balanced
     reasons = failures(shop, "Ticket@1/2")
     assert {key: reason.partition(":")[0] for key, reason in reasons.items()} == {
-        "2": "column 'author' is no int32",
-        "4": "column 'price' is no decimal(5,2)",
-        "6": "column 'price' is no decimal(5,2)",
+        "2": "column 'author' is not of the type int32",
+        "4": "column 'price' is not of the type decimal(5,2)",
+        "6": "column 'price' is not of the type decimal(5,2)",
     }
     mine = {row["id"]: row["price"] for row in shop.alive("tickets") if row["path"].startswith("1/2/")}
     there = {row["id"]: row["price"] for row in shop.stored("Ticket")}

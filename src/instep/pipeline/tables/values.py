@@ -56,7 +56,7 @@ def _misfits(values: Values, column: Column) -> dict[int, str]:
             _cast(values.slice(start, length), column.type)
         except pa.ArrowInvalid as error:
             if length == 1:
-                found[start] = f"column {column.name!r} is not a {column.type}: {_first_line(error)}"
+                found[start] = f"column {column.name!r} is not of the type {column.type}: {_first_line(error)}"
             else:
                 half = length // 2
                 stretches += [(start + half, length - half), (start, half)]

@@ -1,7 +1,8 @@
 """The limit for rows of a table: what a run costs without Instep, as one plain process around pylance.
 
-It compares ids and versions with a file of its own, and writes the same ids, hashes, texts and vectors of what is new
-or changed: no ledger, no fences, no crash recovery. A text of up to 800 characters is one chunk, as it is for Instep.
+It compares ids and versions with a file of its own, writes the same ids, hashes, texts and vectors of what is new or
+changed, and builds the same indexes: no ledger, no fences, no crash recovery. A text of up to 800 characters is one
+chunk, as it is for Instep.
 
     python -P bench/bare_rows.py PARQUET STATE
 """
@@ -21,6 +22,8 @@ import pyarrow.parquet as pq
 DIMENSIONS = 64
 ROWS_PER_BATCH = 10_000
 ROWS_PER_FILE = 262_144
+#: From here on vectors have an index, as they have with Instep.
+ANN_ROWS = 250_000
 
 
 def main(table: str, state: Path) -> None:
@@ -56,6 +59,8 @@ def write(table: str, index: Path, ids: Any, *, first: bool) -> None:
 
         dataset.create_scalar_index("document_id", "BTREE", name="document_id")
         build_text_index(dataset)
+        if dataset.count_rows() >= ANN_ROWS:
+            dataset.create_index("vector", "IVF_SQ", metric="cosine", sample_rate=64)
     else:
         dataset.optimize.optimize_indices(num_indices_to_merge=0)
 

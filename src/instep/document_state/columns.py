@@ -205,6 +205,12 @@ def of_stream(data: bytes) -> ChangeColumns:
 
 def stream_of_table(table: pa.Table, *, compression: Literal["lz4", "zstd"] | None = "zstd") -> bytes:
     """A table as a stream of Arrow, compressed or not."""
+    data: bytes = buffer_of_table(table, compression=compression).to_pybytes()
+    return data
+
+
+def buffer_of_table(table: pa.Table, *, compression: Literal["lz4", "zstd"] | None = None) -> pa.Buffer:
+    """The same stream where Arrow has made it, without a copy."""
     import pyarrow as pa
 
     table = table.combine_chunks()
@@ -213,15 +219,16 @@ def stream_of_table(table: pa.Table, *, compression: Literal["lz4", "zstd"] | No
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return sink.getvalue()
 
 
-def table_of_stream(data: bytes) -> pa.Table:
-    """The table of such a stream."""
+def table_of_stream(data: bytes | memoryview) -> pa.Table:
+    """The table of such a stream, whose memory it uses as far as that is not compressed."""
     import pyarrow as pa
 
-    with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+    ipc: Any = pa.ipc
+    options = ipc.IpcReadOptions(use_threads=False, ensure_alignment=ipc.Alignment.DataTypeSpecific)
+    with ipc.open_stream(pa.py_buffer(data), options=options) as reader:
         found: pa.Table = reader.read_all()
         return found
 

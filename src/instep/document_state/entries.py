@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.document_state.columns import Rows, stream_of_table
+from instep.document_state.identities import beginnings_of
 from instep.domain.manifest import ManifestEntry, StorableEntries
 from instep.domain.storable import LONGEST_ID, LONGEST_VERSION
 
@@ -61,8 +63,14 @@ def entry_columns(table: pa.Table) -> EntryColumns:
 
 def by_id(entries: Sequence[Sequence[ManifestEntry]]) -> EntryColumns:
     """Entries that are in columns, all of them, by their ids."""
-    tables = [each.table for each in entries if isinstance(each, EntryColumns)]
-    return EntryColumns(pa.concat_tables(tables).sort_by("document_id"))
+    table = pa.concat_tables([each.table for each in entries if isinstance(each, EntryColumns)])
+    beginnings = beginnings_of(table["document_id"])
+    if beginnings is not None:  # Numbers are sorted in a third of the time.
+        order: Any = np.argsort(beginnings)
+        ordered = beginnings[order]
+        if np.all(ordered[1:] != ordered[:-1]):
+            return EntryColumns(table.take(pa.array(order)))
+    return EntryColumns(table.sort_by("document_id"))
 
 
 def is_once(ordered: EntryColumns) -> bool:

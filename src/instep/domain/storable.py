@@ -59,5 +59,5 @@ def pack(value: Any) -> bytes:
     return small.compress(data) + small.flush()
 
 
-def unpack(data: bytes) -> Any:
+def unpack(data: bytes | memoryview) -> Any:
     return json.loads(zlib.decompress(data))

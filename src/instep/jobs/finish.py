@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from instep.domain.jobs import Job, JobPart, JobState, Phase, end_of_part
@@ -59,18 +59,22 @@ def finish(
         if taken := live_refresh.catch_up(part):
             context.progress.say(setup.ref.label, f"{amount(taken, 'change')} came while it was built")
             return None
-        return _end(
-            setup,
-            sealed,
-            part,
-            context,
-            job_id=job_id,
-            worker_id=worker_id,
-            heartbeat=heartbeat,
-            once=once,
-            sound=sound,
-            refining=refining,
-        )
+        notes: list[str] = []
+        with _compacting(setup, part, context, notes):
+            _end(
+                setup,
+                sealed,
+                part,
+                context,
+                notes,
+                job_id=job_id,
+                worker_id=worker_id,
+                heartbeat=heartbeat,
+                once=once,
+                sound=sound,
+                refining=refining,
+            )
+        return notes
 
 
 def _untold(_: Phase) -> None:
@@ -82,6 +86,7 @@ def _end(
     lease: Lease,
     part: JobPart,
     context: Context,
+    notes: list[str],
     *,
     job_id: str,
     worker_id: str,
@@ -89,13 +94,14 @@ def _end(
     once: Once,
     sound: bool,
     refining: Refining | None,
-) -> list[str]:
+) -> None:
     ledger = context.ledger
     done = _job(ledger, job_id).part(part.ref).counts
     # Of what wrote nothing there is nothing to tell.
     tell = partial(context.progress.phase, setup.ref.label) if done.written or done.deleted else _untold
     tell(Phase.INDEXES)
-    notes = _maintain(setup, part, context, once, refining)
+    if (found := _maintain(setup, part, once, refining)) is not None:
+        notes.append(found)
     tell(Phase.CHECKS)
     job = _job(ledger, job_id)
     status = job.part(part.ref)
@@ -125,7 +131,7 @@ def _end(
             notes.append(problem)
         if (problem := _refine(setup, part, context, once, refining)) is not None:
             notes.append(problem)
-        return notes
+        return
     notes.append(problem)
     if setup.staged(part):
         if _moved(setup, part, ledger):
@@ -140,25 +146,31 @@ def _end(
     context.status_reporter.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
         setup.target.drop(part.physical)
-    return notes
 
 
-def _maintain(setup: EntitySetup, part: JobPart, context: Context, once: Once, refining: Refining | None) -> list[str]:
-    """Bring the indexes up to date, and compact what is recorded at the same time. Returns what went wrong: searches
-    work without either, only slower, so that is no reason to fail the job.
-    """
-    notes = []
+@contextmanager
+def _compacting(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> Iterator[None]:
+    """Compact what is recorded while the part ends. A failure becomes a note: all works without it, only slower."""
     compacted = context.background.beside(partial(setup.compact, part, context.ledger), "compaction")
+    try:
+        yield
+    finally:
+        try:
+            compacted()
+        except Exception as error:
+            notes.append(f"the records are not compacted: {own_fault(error) or error}")
+
+
+def _maintain(setup: EntitySetup, part: JobPart, once: Once, refining: Refining | None) -> str | None:
+    """Bring the indexes up to date. Returns what went wrong: searches work without, only slower, so that is no reason
+    to fail the job.
+    """
     try:
         if refining is None or not refining.is_under_way(setup, part.physical):
             once(partial(setup.target.maintain, part.physical))
     except Exception as error:
-        notes.append(f"indexes are not up to date: {own_fault(error) or error}")
-    try:
-        compacted()
-    except Exception as error:
-        notes.append(f"the records are not compacted: {own_fault(error) or error}")
-    return notes
+        return f"indexes are not up to date: {own_fault(error) or error}"
+    return None
 
 
 def _acknowledge(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:

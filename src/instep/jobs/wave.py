@@ -34,7 +34,7 @@ from instep.jobs.wave_progress import AttemptProgress, WaveProgress
 from instep.ledger.leases import Lease
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.engine import Engine
-from instep.pipeline.outcomes import decode_outcome, encode_outcome
+from instep.pipeline.outcomes import decode_outcome, encode_outcomes
 from instep.planning.context import Context
 from instep.targets.document_target import Heavy
 from instep.telemetry import traces
@@ -378,7 +378,10 @@ class WaveRunner:
             epoch=self._part.epoch,
             attempt=wave.id,
             staged=[task.staged for task in tasks if task.staged],
-            marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
+            marks=[
+                Mark(each.slice_id, each.fence, encoded)
+                for each, encoded in zip(outcomes, encode_outcomes(outcomes), strict=True)
+            ],
         )
         tried = 0
         while True:

@@ -99,10 +99,13 @@ class Documents(Store):
 
     def _sums(self, tx: Transaction, instance: str, of: Callable[[pa.Table], Sequence[int]]) -> list[int] | None:
         """The sums of some numbers `of` the sizes and chunks of all entries of an instance, if a base has them as they
-        are: a look at each row of many takes long.
+        are, or this process has just written them all: a look at each row of many takes long.
         """
         manifest = manifest_of(tx, instance)
-        if self._bases is None or manifest.base is None or manifest.revision != manifest.base_revision:
+        if manifest.base is None:
+            recent = self._recent.between(instance, 0, manifest.revision)
+            return None if recent is None else list(of(recent))
+        if self._bases is None or manifest.revision != manifest.base_revision:
             return None
         return self._bases.sums(manifest.base, of)
 
@@ -178,10 +181,10 @@ class Documents(Store):
             name = self._written_in_pieces(self._bases, manifest, anew=pieces is None)
         else:
             name = self._written(self._bases, manifest, self._remembered(manifest, base, later))
-        self._recent.forget(instance)
         if name is not None:
             self._name(manifest, name)
             self._bases.remove_all_but(self._named())
+        self._recent.forget(instance)
 
     def _written(self, bases: BaseFiles, manifest: Manifest, rows: pa.Table | None) -> str | None:
         """The name of a new base of these rows, or else of what the ledger has; None if the manifest is another one by

@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -35,6 +36,9 @@ from instep.ledger.transaction import Database, Store, Transaction, batches, rea
 
 #: A plan of so many documents is written to a file.
 _FILE_ROWS: Final = 50_000
+
+#: So many slices are packed before they are written.
+_STREAMS: Final = 8
 
 #: Fewer documents are no columns in a slice's row.
 _FEW: Final = 16
@@ -152,18 +156,30 @@ def _written(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Seq
         return slices
     whole, places, at = hashlib.blake2b(digest_size=16), dict[int, dict[str, Any]](), 0
     with files.staged(f"{job_id}.{uuid.uuid4().hex}{_SUFFIX}.torn") as staged:
-        for number, each in enumerate(slices):
-            if each.columns is None:
-                continue
-            data = stream_of(each.changes)
-            places[number] = {"at": at, "bytes": len(data), "digest": _digest(data)}
+        numbers = [number for number, each in enumerate(slices) if each.columns is not None]
+        for number, (data, digest) in zip(numbers, _streams([slices[each] for each in numbers]), strict=True):
+            places[number] = {"at": at, "bytes": len(data), "digest": digest}
             at += staged.file.write(data)
-            whole.update(data)
+            whole.update(digest.encode())
         staged.name = name = f"{job_id}.{whole.hexdigest()}{_SUFFIX}"
     return [
         replace(each, payload=pack({"plan": name, **places[number]}), columns=None) if number in places else each
         for number, each in enumerate(slices)
     ]
+
+
+def _streams(slices: Sequence[SlicePlan]) -> Iterator[tuple[bytes, str]]:
+    """The changes of each slice as a stream, with its digest. Two threads make them: while one names documents, which
+    keeps the interpreter, the other compresses.
+    """
+
+    def made(each: SlicePlan) -> tuple[bytes, str]:
+        data = stream_of(each.changes)
+        return data, _digest(data)
+
+    with ThreadPoolExecutor(2) as pool:
+        for start in range(0, len(slices), _STREAMS):
+            yield from pool.map(made, slices[start : start + _STREAMS])
 
 
 def _taken_over(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> list[SlicePlan]:

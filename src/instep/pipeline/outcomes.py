@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from instep.document_state.columns import stream_of_table, table_of_stream
+from instep.document_state.columns import buffer_of_table, table_of_stream
 from instep.document_state.entries import EntryColumns, joined
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
@@ -30,6 +32,8 @@ OUTCOME_SCHEMA = pa.schema(
 
 #: Up to so many entries take less room as JSON.
 _FEW: Final = 20
+#: From so many on threads pay.
+_MANY: Final = 50_000
 #: Begins an outcome whose entries are in columns: they follow, as a stream of Arrow. (Others are zlib over JSON, which
 #: never begins so.)
 _IN_COLUMNS: Final = b"\0"
@@ -57,16 +61,25 @@ def encode_outcome(outcome: SliceOutcome, *, compressed: bool = True) -> bytes:
     if columns is None:
         return packed
     if not compressed:
-        return _UNCOMPRESSED + _framed([packed, stream_of_table(columns.table, compression=None)])
-    return _IN_COLUMNS + _framed([packed, columns.stream()])
+        return _framed([packed, buffer_of_table(columns.table)], after=_UNCOMPRESSED)
+    return _framed([packed, columns.stream()], after=_IN_COLUMNS)
 
 
-def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
+def encode_outcomes(outcomes: Sequence[SliceOutcome]) -> list[bytes]:
+    """Encode outcomes as they are stored; many entries, which take their time to be compressed, on several cores."""
+    if sum(len(each.entries) for each in outcomes) < _MANY:
+        return list(map(encode_outcome, outcomes))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(encode_outcome, outcomes))
+
+
+def decode_outcome(data: bytes | memoryview, *, fence: int) -> SliceOutcome:
+    """The outcome in these bytes. Entries that are not compressed use their memory."""
     entries: Sequence[ManifestEntry] | None = None
-    if data.startswith((_IN_COLUMNS, _UNCOMPRESSED)):
-        compressed = data.startswith(_IN_COLUMNS)
-        data, stream = _frames(data[1:])
-        entries = EntryColumns(table_of_stream(stream), stream if compressed else None)
+    form = bytes(data[:1])
+    if form in (_IN_COLUMNS, _UNCOMPRESSED):
+        data, stream = _frames(memoryview(data)[1:])
+        entries = EntryColumns(table_of_stream(stream), bytes(stream) if form == _IN_COLUMNS else None)
     value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],
@@ -82,16 +95,25 @@ def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
 
 def outcome_batch(staged: bytes, outcomes: Sequence[bytes], bill: Bill = NO_BILL) -> pa.RecordBatch:
     """A task's outcome row. `outcomes` are `encode_outcome` bytes."""
-    columns = [pa.array([staged]), pa.array([_framed(outcomes)]), pa.array([[*bill]], pa.list_(pa.int64()))]
+    columns: list[Any] = [pa.array([staged]), _one(_framed(outcomes)), pa.array([[*bill]], pa.list_(pa.int64()))]
     return pa.RecordBatch.from_arrays(columns, schema=OUTCOME_SCHEMA)
 
 
-def _framed(parts: Iterable[bytes]) -> bytes:
+def _one(value: bytes) -> Any:
+    """A column of one value, where it is: those of a million documents are hundreds of megabytes."""
+    ends = pa.array([0, len(value)], pa.int32())
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends.buffers()[1], pa.py_buffer(value)])
+
+
+def _framed(parts: Iterable[bytes | pa.Buffer], *, after: bytes = b"") -> bytes:
     """One behind the other, each after its length."""
-    return b"".join(piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
+    pieces: list[Any] = [after]
+    for part in parts:
+        pieces += (_LENGTH.pack(len(part)), part)
+    return b"".join(pieces)
 
 
-def _frames(data: bytes) -> list[bytes]:
+def _frames(data: memoryview) -> list[memoryview]:
     found, place = [], 0
     while place < len(data):
         (length,) = _LENGTH.unpack_from(data, place)
@@ -101,17 +123,18 @@ def _frames(data: bytes) -> list[bytes]:
     return found
 
 
-def outcomes_in(framed: bytes) -> list[SliceOutcome]:
+def outcomes_in(framed: bytes | memoryview) -> list[SliceOutcome]:
     """The outcomes in a task's row, under no fence."""
-    return [decode_outcome(each, fence=0) for each in _frames(framed)]
+    return [decode_outcome(each, fence=0) for each in _frames(memoryview(framed))]
 
 
 def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     """Outcome rows back to values; each slice gets the fence it has in this wave."""
     fences = {part.slice_id: part.fence for part in wave.slices}
     tasks = []
-    for row in rows.to_pylist():
-        slices = tuple(_under(outcome, fences) for outcome in outcomes_in(row["slices"]))
+    framed = [memoryview(each.as_buffer()) for each in rows["slices"]]
+    for row, data in zip(rows.drop_columns("slices").to_pylist(), framed, strict=True):
+        slices = tuple(_under(outcome, fences) for outcome in outcomes_in(data))
         tasks.append(TaskOutcome(row["staged"], slices, row.get("cpu") or 0.0, Bill(*row["bill"])))
     return tasks
 

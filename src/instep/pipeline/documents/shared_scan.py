@@ -63,7 +63,8 @@ class SharedScan:
         self._reader = reader
         gone: Any = pc.equal(changes["action"], pa.scalar(Action.DELETE.value))
         readable: Any = pc.and_(pc.invert(gone), sound(changes["locator"]))
-        self._changes = changes.filter(readable)
+        # As a rule all are: a copy of them takes as long as to find their rows.
+        self._changes = changes if pc.all(readable).as_py() else changes.filter(readable)
         places, counts = _places(source, row_ranges, self._changes["uri"])
         once = counts == 1
         #: The change of each row: its place among those of documents that have one row; -1 where there is none.

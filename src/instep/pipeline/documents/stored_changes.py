@@ -90,7 +90,7 @@ class Cutting:
                 found.append({"bucket": bucket, "units": len(changes), "work": work, "at": at, "first": first})
                 found[-1] |= {"bytes": len(data), "digest": digest}
                 at += new.file.write(data)
-                whole.update(data)
+                whole.update(digest.encode())
             new.name = f"{whole.hexdigest()}{PLAN}"
         return pa.RecordBatch.from_pylist([{**each, "file": new.name} for each in found], CUT)
 

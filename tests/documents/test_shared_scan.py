@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.document_state.columns import ChangeColumns, of_stream, stream_of
+from instep.document_state.difference import CHANGES
 from instep.domain.manifest import Action, DocumentChange
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import DocumentColumns, row_uri
@@ -24,7 +26,7 @@ from instep.pipeline.documents import shared_scan
 from instep.pipeline.documents.chunk import Chunker, Limits
 from instep.pipeline.documents.reading import Reader
 from instep.pipeline.documents.row_reading import RowReader
-from instep.pipeline.documents.rows import change_batch
+from instep.pipeline.documents.rows import change_batch, changes_together
 from instep.pipeline.documents.shared_scan import SharedScan, scan_of
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.parquet_rows import ParquetRows
@@ -112,6 +114,36 @@ def test_what_tasks_read_together_is_what_they_would_read_by_themselves(
             assert len(changes) * shared_scan.PART < sum(map(len, files))
         else:
             assert rows_of(in_turns(look)) == alone
+
+
+def in_columns(wave: Wave) -> Wave:
+    """The wave with changes as a plan in a file has them."""
+    return replace(wave, slices=tuple(replace(each, changes=of_stream(stream(each.changes))) for each in wave.slices))
+
+
+def stream(changes: Sequence[DocumentChange]) -> bytes:
+    columns = zip(*changes, strict=True)
+    arrays: list[Any] = [pa.array(each).cast(field.type) for each, field in zip(columns, CHANGES, strict=True)]
+    return stream_of(ChangeColumns(pa.Table.from_arrays(arrays, schema=CHANGES)))
+
+
+def test_changes_of_slices_are_put_together_as_they_are_one_by_one() -> None:
+    wave = wave_of([change(1), change(2, Action.DELETE)], [change(3, flaw="2 rows")])
+    expected = pa.Table.from_batches(map(change_batch, wave.slices)).combine_chunks().to_batches()
+    assert [changes_together(wave.slices)] == expected
+    assert [changes_together(in_columns(wave).slices)] == expected
+    mixed = [wave.slices[0], in_columns(wave).slices[1]]
+    assert [changes_together(mixed)] == expected
+
+
+def test_changes_that_are_too_much_for_one_array_are_not_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "rows.parquet", [(number, False) for number in range(9)])
+    reader, wave = reader_of(tmp_path), in_columns(wave_of([change(1), change(2)]))
+    assert scan_of(reader.source, wave, reader) is not None
+    monkeypatch.setattr(shared_scan, "_MOST_BYTES", 100)
+    assert scan_of(reader.source, wave, reader) is None
 
 
 def test_threads_share_a_look_and_each_document_is_read_once(tmp_path: Path) -> None:

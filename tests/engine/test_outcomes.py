@@ -14,7 +14,7 @@ from instep.document_state.entries import EntryColumns, entry_columns, entry_sch
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import Failure, SliceOutcome, Unseen
-from instep.pipeline.outcomes import decode_outcome, encode_outcome, outcome_batch, outcomes_in
+from instep.pipeline.outcomes import decode_outcome, encode_outcome, encode_outcomes, outcome_batch, outcomes_in
 
 
 def entries(number: int) -> list[ManifestEntry]:
@@ -60,6 +60,22 @@ def test_what_stays_in_this_process_is_compressed_where_it_is_stored(number: int
     found = decode_outcome(encode_outcome(whole, compressed=False), fence=7)
     assert replace(found, entries=list(found.entries)) == outcome(entries(number))
     assert encode_outcome(found) == encode_outcome(whole)
+
+
+def test_many_outcomes_are_encoded_as_each_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [outcome(in_columns(entries(number))) for number in (1, 21, 500)]
+    alone = [encode_outcome(each) for each in many]
+    assert encode_outcomes(many) == alone
+    monkeypatch.setattr("instep.pipeline.outcomes._MANY", 1)
+    assert encode_outcomes([outcome(in_columns(entries(number))) for number in (1, 21, 500)]) == alone
+
+
+@pytest.mark.parametrize("odd", range(9))
+def test_entries_are_read_wherever_they_lie_in_memory(odd: int) -> None:
+    whole = outcome(in_columns(entries(500)))
+    held = b"x" * odd + encode_outcome(whole, compressed=False)
+    found = decode_outcome(memoryview(held)[odd:], fence=7)
+    assert list(found.entries) == list(whole.entries)
 
 
 def test_a_task_tells_of_several_slices() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import Transient
+from instep.ledger.documents import Documents
 from instep.ledger.slices import Slices
 from instep.targets.lance.target import LanceTarget
 
@@ -50,6 +51,24 @@ def test_upkeep_begins_before_the_last_wave_is_recorded_and_ends_before_the_chec
     *before, last, counting = calls
     assert sorted(before) == ["completed", "maintained"]
     assert (last, counting) == ("maintained", "counted"), "once more, for what has come since"
+
+
+def test_an_index_is_served_while_its_records_are_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, served, compact = home(tmp_path), threading.Event(), Documents.compact
+    promote = LanceTarget.promote
+
+    def promoted(target: LanceTarget, *args: Any) -> None:
+        promote(target, *args)
+        served.set()
+
+    def compacted(documents: Documents, *args: Any, **more: Any) -> None:
+        assert served.wait(TIMEOUT_SECONDS), "readers wait for it"
+        compact(documents, *args, **more)
+
+    monkeypatch.setattr(LanceTarget, "promote", promoted)
+    monkeypatch.setattr(Documents, "compact", compacted)
+    result = place.run()
+    assert (result.promoted, result.notes) == (True, [])
 
 
 @pytest.mark.parametrize("error", [Transient("the store is away for a moment"), RuntimeError("of a class of yours")])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from instep.document_state.entries import EntryColumns, entry_schema
 from instep.domain.counts import Counts
 from instep.domain.identity import document_id
 from instep.domain.manifest import ManifestEntry
@@ -44,8 +47,20 @@ def entry(number: int, version: str = "v1") -> ManifestEntry:
     return ManifestEntry(name(number), f"file:///docs/{9 - number}", number, version, "hash", 1, 0)
 
 
+def in_columns(some: list[ManifestEntry]) -> EntryColumns:
+    columns = zip(*some, strict=True)
+    arrays = [pa.array(each, field.type) for each, field in zip(columns, entry_schema(), strict=True)]
+    return EntryColumns(pa.Table.from_arrays(arrays, schema=entry_schema()))
+
+
 def write(ledger: Ledger, *entries: ManifestEntry, removed: tuple[str, ...] = (), instance: str = "one") -> None:
-    outcome = SliceOutcome("s", 1, Counts(), list(entries), list(removed))
+    write_all(ledger, list(entries), removed, instance)
+
+
+def write_all(
+    ledger: Ledger, entries: Sequence[ManifestEntry], removed: tuple[str, ...] = (), instance: str = "one"
+) -> None:
+    outcome = SliceOutcome("s", 1, Counts(), entries, list(removed))
     ledger.database.write(lambda tx: documents._write(tx, instance, [outcome]))
 
 
@@ -461,6 +476,21 @@ def test_totals_are_the_same_by_a_base_and_by_the_table(place: Place) -> None:
     assert told() == by_the_table
     write(ledger, entry(20)._replace(size=100, chunks=9))
     assert ledger.documents.totals("one") == (9, 16, 128), "what was written since counts"
+
+
+def test_totals_of_what_this_process_has_just_written_need_no_base(place: Place) -> None:
+    ledger = place.open()
+    ledger.documents.remember("one")
+    write_all(ledger, in_columns([entry(number) for number in range(MANY)]))
+    write_all(ledger, in_columns([entry(1)._replace(size=50, chunks=7), entry(7)]))
+    limits = {"size": 6, "chunks": 3, "limit": 5}
+    ledger.database.write(lambda tx: tx.connection.exec_driver_sql("UPDATE documents SET size = 1, chunks = 1"))
+    assert ledger.documents.totals("one") == (5, 11, 62), "the table is not looked at"
+    assert ledger.documents.oversized("one", **limits)[0] == 2
+    other = place.open()
+    assert other.documents.totals("one") == (5, 5, 5)
+    write(other, entry(8))
+    assert ledger.documents.totals("one") == (6, 6, 13), "another process has written since"
 
 
 def test_totals_do_without_a_base_that_is_lost(place: Place) -> None:

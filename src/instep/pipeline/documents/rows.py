@@ -100,7 +100,7 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
     """The changes of a slice as one batch of `CHANGE_SCHEMA`."""
     changes = part.changes
     if isinstance(changes, ChangeColumns):
-        return _of_columns(part.slice_id, changes.with_ids())
+        return _of_columns([part.slice_id], [changes.with_ids()])
     columns: list[Sequence[Any]] = [
         [part.slice_id] * len(changes),
         [str(change.action) for change in changes],
@@ -116,8 +116,18 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
 
 
-def _of_columns(slice_id: str, changes: pa.Table) -> pa.RecordBatch:
-    """A batch of changes that are columns already."""
-    own = pa.repeat(pa.scalar(slice_id), changes.num_rows)
-    told: list[Any] = [changes[each.name].cast(each.type).combine_chunks() for each in list(CHANGE_SCHEMA)[1:]]
-    return pa.RecordBatch.from_arrays([own, *told], schema=CHANGE_SCHEMA)
+def changes_together(parts: Sequence[WaveSlice]) -> pa.RecordBatch:
+    """The changes of some slices, of which there is at least one, as one batch of `CHANGE_SCHEMA`."""
+    tables = [each.changes.with_ids() for each in parts if isinstance(each.changes, ChangeColumns)]
+    if len(tables) == len(parts):
+        return _of_columns([each.slice_id for each in parts], tables)
+    (batch,) = pa.Table.from_batches(map(change_batch, parts), CHANGE_SCHEMA).combine_chunks().to_batches()
+    return batch
+
+
+def _of_columns(slice_ids: Sequence[str], changes: Sequence[pa.Table]) -> pa.RecordBatch:
+    """A batch of changes that are columns already, of each slice a table."""
+    own = [pa.repeat(pa.scalar(name), each.num_rows) for name, each in zip(slice_ids, changes, strict=True)]
+    whole = pa.concat_tables(changes)
+    told: list[Any] = [whole[each.name].cast(each.type).combine_chunks() for each in list(CHANGE_SCHEMA)[1:]]
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(own), *told], schema=CHANGE_SCHEMA)

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.document_state.columns import ChangeColumns
 from instep.domain.manifest import Action
 from instep.domain.waves import Wave
 from instep.errors import Transient
 from instep.pipeline.documents.reading import tombstones
-from instep.pipeline.documents.rows import CHANGE_SCHEMA, change_batch
+from instep.pipeline.documents.rows import changes_together
 from instep.sources.tables.row_documents import RowDocuments, sound
 from instep.sources.tables.rows import row_uris
 from instep.sources.tables.scanned_table import RowRange, ScannedTable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 #: Of fewer documents, or of a smaller part of the rows, each task looks for its own.
 LEAST: Final = 20_000
 PART: Final = 8
+#: More changes are not put together: an array of Arrow has no more bytes of text.
+_MOST_BYTES: Final = 2**31 - 1
 #: Documents in a batch, about: their rows are a little less than a group of the writer, which then takes them whole.
 _AT_ONCE: Final = 7_500
 #: Rows whose keys are looked for together, about: for each time a table of all that are wanted is made.
@@ -45,10 +48,9 @@ def scan_of(source: RowDocuments, wave: Wave, reader: RowReader) -> SharedScan |
     table = source.table
     if not isinstance(table, ScannedTable) or documents * PART < table.count(source.columns):
         return None
-    (changes,) = (
-        pa.Table.from_batches(list(map(change_batch, wave.slices)), CHANGE_SCHEMA).combine_chunks().to_batches()
-    )
-    return SharedScan(source, reader, table.row_ranges(source.columns), changes)
+    if sum(each.changes.table.nbytes for each in wave.slices if isinstance(each.changes, ChangeColumns)) > _MOST_BYTES:
+        return None
+    return SharedScan(source, reader, table.row_ranges(source.columns), changes_together(wave.slices))
 
 
 class SharedScan:

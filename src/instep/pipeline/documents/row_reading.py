@@ -49,9 +49,10 @@ def _has_byte(texts: Any, sign: str) -> bool:
     return data is not None and bool((np.frombuffer(data, np.uint8) == ord(sign)).any())
 
 
-def _length(texts: Any) -> int:
-    """The bytes of all of them."""
-    return int(pc.sum(pc.binary_length(texts), min_count=0).as_py() or 0)
+def _unless_trimmed(known: Any, before: Any, texts: Any) -> Any:
+    """The hashes of texts: of those that are as they were before, these are known."""
+    trimmed: Any = pc.less(pc.binary_length(texts), pc.binary_length(before)).fill_null(False)
+    return pc.replace_with_mask(known, trimmed, hashes(texts.filter(trimmed)))
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ class PlainReader:
             **{each.name: said[each.name] for each in reader.columns.fields},
         }
         # As a rule a text is all that a row says, and has no space at its ends: then its hash is known.
-        known = not self.titled and FACTS not in said.schema.names and _length(texts) == _length(new)
-        of_texts = of_documents.take(at) if known else hashes(texts)
+        alone = not self.titled and FACTS not in said.schema.names
+        of_texts = _unless_trimmed(of_documents.take(at), new, texts) if alone else hashes(texts)
         chunks = {
             "chunk_index": pa.array(np.zeros(len(fresh), np.int32)),
             "chunk_id": hashes_of_parts(documents["document_id"].take(at), of_texts, "0", between="|"),

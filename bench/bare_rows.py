@@ -58,6 +58,7 @@ def write(table: str, index: Path, ids: Any, *, first: bool) -> None:
         from bare import build_text_index  # type: ignore[import-not-found]  # it is run as a script
 
         dataset.create_scalar_index("document_id", "BTREE", name="document_id")
+        dataset.create_scalar_index("chunk_id", "BLOOMFILTER", name="chunk_id")
         build_text_index(dataset)
         if dataset.count_rows() >= ANN_ROWS:
             dataset.create_index("vector", "IVF_SQ", metric="cosine", sample_rate=64)

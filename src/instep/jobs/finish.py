@@ -150,15 +150,15 @@ def _end(
 
 @contextmanager
 def _compacting(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> Iterator[None]:
-    """Compact what is recorded while the part ends. A failure becomes a note: all works without it, only slower."""
+    """Compact what is recorded while the part ends. A failure becomes a note: all works without it, only slower. An
+    error or Ctrl-C within does not wait for it.
+    """
     compacted = context.background.beside(partial(setup.compact, part, context.ledger), "compaction")
+    yield
     try:
-        yield
-    finally:
-        try:
-            compacted()
-        except Exception as error:
-            notes.append(f"the records are not compacted: {own_fault(error) or error}")
+        compacted()
+    except Exception as error:
+        notes.append(f"the records are not compacted: {own_fault(error) or error}")
 
 
 def _maintain(setup: EntitySetup, part: JobPart, once: Once, refining: Refining | None) -> str | None:

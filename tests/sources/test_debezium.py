@@ -242,6 +242,18 @@ def test_logical_types_are_read_by_the_schema(tmp_path: Path) -> None:
     assert answer.fields == {"price": "no base64!", "micro": str(infinity)}, "their columns tell that it is wrong"
 
 
+def test_rows_whose_decimal_keys_differ_in_their_last_digit_are_two_documents(tmp_path: Path) -> None:
+    """A decimal may have 38 digits, and more."""
+    fields = [{"field": "id", "type": "bytes", "name": DECIMAL, "parameters": {"scale": "0"}}]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    keys = [12_345_678_901_234_567_890_123_456_789_012_345_670 + last for last in (8, 9)]
+    lines = []
+    for key in keys:
+        after = row(1) | {"id": base64.b64encode(key.to_bytes(16, "big", signed=True)).decode()}
+        lines.append({"schema": schema, "payload": event("c", after=after)})
+    assert list(texts(feed(tmp_path / "f", *lines))) == [*map(str, keys)]
+
+
 def test_numbers_and_lists_are_made_where_columns_are_to_have_them(tmp_path: Path) -> None:
     decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
     fields = [{"field": "price", **decimal}, {"field": "told", **decimal}]

@@ -235,7 +235,8 @@ def _moment(value: int, *, per_second: int) -> str:
 
 def _decimal(value: str, *, scale: int) -> str:
     unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
-    return str(Decimal(unscaled).scaleb(-scale))
+    # Of the text no digit is lost: calculating with it would round to 28 of them.
+    return str(Decimal(f"{unscaled}E{-scale}"))
 
 
 def _decimal_with_scale(value: Mapping[str, Any]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -456,6 +458,44 @@ def test_a_row_that_a_later_file_deletes_stays_deleted_when_all_files_are_read(s
     assert result.state is JobState.COMPLETED
     assert shop.wrong("Person") == {}
     assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
+@pytest.mark.parametrize("name", ["Person", "Ticket"])
+def test_a_table_whose_later_files_have_other_versions_of_most_rows_is_rebuilt(shop: QuickShop, name: str) -> None:
+    """Staged and in place."""
+    shop.by_files = True
+    shop.run(name)
+    table, said = ("people", "name") if name == "Person" else ("tickets", "title")
+    changed = [{**row.values, said: "changed"} for row in list(shop.rows[table].values()) if not row.gone]
+    _write_later(shop, table, *changed)
+    shop.clock.sleep(60)
+    shop.run(name)
+    results = shop.run(name, full_refresh=True).values()
+    assert {each.state for each in results} == {JobState.COMPLETED}
+    for (note,) in (each.notes for each in results):
+        assert re.search(r"\d+ rows that were read are not in the index: .* later versions of them", note)
+    assert shop.wrong(name) == {}
+
+
+def test_an_edge_stays_gone_that_an_earlier_file_has_when_all_files_are_read(shop: QuickShop) -> None:
+    shop.by_files = True
+    for old in ("namespaces: [1/2, 1/3]", "    scope: path\n", "    deleted: gone\n    slices: 3\n"):
+        shop.edit(old, "")
+    shop.edit("[id, title]", "[id, path, title]")
+    ticket = {"id": 1, "path": "1/3/1/", "title": "without its author", "author": None}
+    _write_later(shop, "tickets", ticket)
+    shop.run("Ticket")
+    assert 1 not in {each["to_id"] for each in shop.stored("Ticket", "OPENED")}
+    assert [each["title"] for each in shop.stored("Ticket") if each["id"] == 1] == ["without its author"]
+
+
+def _write_later(shop: QuickShop, table: str, *rows: Mapping[str, Any]) -> None:
+    """Other versions of rows, in a file of their own."""
+    folder = shop.root / table
+    for row in rows:
+        shop.put(table, **row)
+    found = [{**row, "at": shop.now, "gone": False} for row in rows]
+    pq.write_table(pa.Table.from_pylist(found, schema=pq.read_schema(folder / "0.parquet")), folder / "later.parquet")
 
 
 def test_a_refresh_of_new_files_that_is_interrupted_reads_these_and_those_that_came_since(shop: QuickShop) -> None:

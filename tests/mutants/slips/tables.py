@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         "a rebuild that holds few of the rows that were written is served",
         "entities/tables/promotion_checks.py",
-        "    if stored < NEEDED * written:\n        return _few_keys(written, stored)\n",
+        "    if stored < fewest:\n        return _few_keys(written, stored)\n",
         "",
         ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_failures.py"),
     ),

@@ -200,6 +200,12 @@ def _refresh(
     )
 
 
+def _deletes(setup: TableAdapters) -> bool:
+    """Whether a version of a row may delete something: the row, or an edge whose end is null in it."""
+    ends = {each.sources[name] for each in setup.tables() for name in (*each.start, *each.end)}
+    return setup.rows.deleted is not None or not ends.issubset(setup.rows.key)
+
+
 def _left_behind(setup: TableAdapters, request: PlanRequest, checkpoint: Checkpoint) -> bool:
     """Whether this partition keeps another index, which it would be built into, from being served."""
     if not setup.in_place or request.indexes(setup.ref.entity) <= {checkpoint.physical}:
@@ -227,8 +233,8 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
     whole_files = seen is not None and seen.files is not None
     # What is deleted by one file may be in another one.
-    several = setup.rows.deleted is not None and seen is not None and len(seen.files.numbers if seen.files else ()) > 1
-    window = Window(None, LAST_MOMENT if whole_files else asked * MICROS, versions=several) if windows else None
+    outlived = seen is not None and seen.of_several_files and _deletes(setup)
+    window = Window(None, LAST_MOMENT if whole_files else asked * MICROS, versions=outlived) if windows else None
     versions = None
     if isinstance(setup.source, LakeTable):
         versions, seen = first_version(setup.source)

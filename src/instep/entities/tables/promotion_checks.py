@@ -39,7 +39,8 @@ def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str
     nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
     if checkpoint is None and nothing and not empty:
         return nothing
-    found = (_in_place if setup.in_place else _staged)(setup, part, counts.written, checkpoint)
+    fewest = 0.0 if _of_several_files(part, ledger) else NEEDED * counts.written
+    found = (_in_place if setup.in_place else _staged)(setup, part, counts.written, fewest, checkpoint)
     if isinstance(found, str) or found is None:
         return found
     served, stored = found
@@ -51,19 +52,19 @@ def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str
 
 
 def _staged(
-    setup: TableAdapters, part: JobPart, written: int, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, written: int, fewest: float, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """Compare the target's rows with those written. Returns the problem, or the number of rows served now and then."""
     stored = setup.target.rows(part.physical)
     if stored > written:
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
-    if stored < NEEDED * written:
+    if stored < fewest:
         return _few_keys(written, stored)
     return (_served(setup, checkpoint), stored) if checkpoint else None
 
 
 def _in_place(
-    setup: TableAdapters, part: JobPart, written: int, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, written: int, fewest: float, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """Check a build in place: compare the rows written with those to be swept, before the sweep. After a crash in
     between, the next finisher finds no difference.
@@ -76,7 +77,7 @@ def _in_place(
             "is older than that (a restored backup?), or several rows have one `key`. Nothing was removed. If the "
             f"source is right: instep namespace delete {setup.ref.scope}, and run again"
         )
-    if mine < NEEDED * written:
+    if mine < fewest:
         return f"{_few_keys(written, mine)} {_restored(setup)}"
     if checkpoint is None:
         return None
@@ -113,8 +114,16 @@ def not_taken(setup: TableAdapters, part: JobPart, ledger: Ledger) -> list[str]:
     if lacking <= 0:
         return []
     rows = "1 row that was read is" if lacking == 1 else f"{lacking:,} rows that were read are"
+    if _of_several_files(part, ledger):
+        return [f"warning: {rows} not in the index: other rows, or later versions of them, have the same key."]
     more = f" {_restored(setup)}" if setup.in_place else ""
     return [f"warning: {rows} not in the index: other rows have the same key.{more}"]
+
+
+def _of_several_files(part: JobPart, ledger: Ledger) -> bool:
+    """Whether each of several files may have a version of a row: then there may be far fewer keys than rows."""
+    seen = ledger.seen.of_instance(part)
+    return seen is not None and seen.of_several_files
 
 
 def _served(setup: TableAdapters, checkpoint: Checkpoint) -> int:

@@ -489,6 +489,21 @@ def test_an_edge_stays_gone_that_an_earlier_file_has_when_all_files_are_read(sho
     assert [each["title"] for each in shop.stored("Ticket") if each["id"] == 1] == ["without its author"]
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_row_that_a_later_file_moves_away_stays_away_when_all_files_are_read(shop: QuickShop, deleted: bool) -> None:
+    """As when the index is built anew elsewhere, and nothing in it says that the row has moved."""
+    shop.by_files = True
+    if not deleted:
+        shop.edit("    deleted: gone\n    slices: 3\n", "    slices: 3\n")
+    moved = [{"id": number, "path": path, "title": "moved", "author": 3} for number, path in ((1, "9/9/"), (41, None))]
+    _write_later(shop, "tickets", *moved)
+    for each in shop.run("Ticket").values():
+        assert each.state is JobState.COMPLETED
+    assert {1, 41}.isdisjoint(each["id"] for each in shop.stored("Ticket"))
+    assert {1, 41}.isdisjoint(each["to_id"] for each in shop.stored("Ticket", "OPENED"))
+    assert len(shop.stored("Ticket")) == sum((not row.gone or not deleted) for row in shop.rows["tickets"].values()) - 2
+
+
 def _write_later(shop: QuickShop, table: str, *rows: Mapping[str, Any]) -> None:
     """Other versions of rows, in a file of their own."""
     folder = shop.root / table

@@ -98,7 +98,10 @@ def cut_table(
     if slicing.slices == 1:
         return (), [KeySlice(KeyRange(), slicing.slice_rows)], []
     scope = (rows.scope,) if rows.scope else ()
-    columns = cut_columns(rows.sorted_by, scope, dominated=bool(scope) and not slicing.even)
+    if selection.window is not None and selection.window.versions and rows.scope not in (None, *rows.key):
+        columns = rows.key[:1]  # See `cut_window`.
+    else:
+        columns = cut_columns(rows.sorted_by, scope, dominated=bool(scope) and not slicing.even)
     wanted = min(max((slicing.slices or 0) * _BINS_PER_SLICE, _BINS_AT_LEAST), _BINS_AT_MOST)
     found = setup.source.histogram(setup.spark, rows, selection, columns, bins=wanted)
     count = slicing.slices or slice_count(

@@ -106,13 +106,14 @@ class TableSetup(TableAdapters):
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
         first: RowSlice = slices[0][1]
-        refresh = first.window is not None and not first.window.first
+        # Of rows that are there once, what has moved is just not there in a build.
+        moves = first.window is not None and (not first.window.first or first.window.versions)
         selection = Selection(
             self.ref.scope,
             first.window,
             first.cut_by,
             tuple(rows.range for _, rows in slices) if first.cut_by else (),
-            others=self.others(ledger) if refresh else None,
+            others=self.others(ledger) if moves else None,
             known=self._known(part, ledger) if first.window is not None and first.window.everything else None,
             versions=first.versions,
         )

@@ -55,6 +55,7 @@ class Refusal(StrEnum):
     COUNTED = "it has failed already, and is not due"
     IMPOSSIBLE = "the queue has no such keys: they are of another type, or out of its range"
     UNKNOWN = "it is not leased: it was acknowledged, or never given out"
+    UNGIVEN = "it was not given out with this fence, or was acknowledged since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +170,6 @@ def _spent(hold: KeyLease, error: str, now: int) -> KeyLease:
 def _refusal(hold: KeyLease | None, fence: int) -> Refusal:
     if hold is None:
         return Refusal.UNKNOWN
-    return Refusal.COUNTED if hold.fence == fence else Refusal.OVERTAKEN
+    if hold.fence == fence:
+        return Refusal.COUNTED
+    return Refusal.OVERTAKEN if fence < hold.fence else Refusal.UNGIVEN  # Fences grow.

@@ -92,6 +92,11 @@ class HeldKeys(Fixtures):
         assert ledger.key_leases.release(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
         assert ledger.key_leases.held(QUEUE, [5, 6]) == {5: taken}
 
+    def test_a_fence_that_was_never_given_is_not_said_to_be_overtaken(self, ledger: Ledger) -> None:
+        taken = _lease(ledger, [5]).leased[5]
+        assert ledger.key_leases.forget(QUEUE, {5: 99}) == {5: Refusal.UNGIVEN}
+        assert ledger.key_leases.held(QUEUE, [5]) == {5: taken}
+
     def test_a_key_whose_lease_ran_out_twice_is_a_retry(self, ledger: Ledger, clock: VirtualClock) -> None:
         for _ in range(2):
             _lease(ledger, [5])

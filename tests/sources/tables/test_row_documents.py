@@ -67,6 +67,14 @@ def read(source: RowDocuments, wanted: Sequence[SourceDocument], *, max_bytes: i
     return list(source.contents(wanted, max_bytes=max_bytes))
 
 
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    pq.write_table(tickets((1, "text", "", NOON, False)), tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes(b"no Parquet at all")
+    with pytest.raises(UserError, match="cannot be read as Parquet") as raised:
+        documents(ParquetRows((str(tmp_path),))).list()
+    assert raised.value.where == str(tmp_path / "b.parquet")
+
+
 def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(make: Make) -> None:
     source = documents(
         make(

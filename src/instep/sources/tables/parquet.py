@@ -91,6 +91,10 @@ class Footers:
         self._known = {each: known[each] for each in files}
         return [self._known[each] for each in files]
 
+    def unreadable(self, folder: Folder, files: Sequence[Listed]) -> Listed | None:
+        """The first of the files that cannot be read from here, if there is one."""
+        return next((each for each in files if self.of(folder, [each]) is None), None)
+
 
 def alike(footers: Sequence[FileMetaData]) -> bool:
     """Whether all files have the same columns. (Of the footer; notes that a writer leaves beside them are its own.)"""

@@ -125,7 +125,11 @@ class ParquetRows:
         for place in places or ():
             footers = self._footers.of(place, place.files)
             if footers is None:
-                raise UserError("its files cannot be read as Parquet", where=self.text)
+                file = self._footers.unreadable(place, place.files)
+                where = self.text if file is None else shown(file.path)
+                raise UserError(
+                    "it cannot be read as Parquet", where=where, hint="Check that it is whole, and may be read."
+                )
             found += [_File(place, each, footer) for each, footer in zip(place.files, footers, strict=True)]
         if places is None or not found:
             raise UserError(

@@ -247,7 +247,7 @@ def test_one_of_several_folders_that_is_empty_is_a_problem_where_something_was_f
     assert [each.uri for each in after.documents] == ["project:///docs/a.md"]
     (problem,) = after.seen_from(before).problems
     assert problem.startswith(f"{tmp_path}/volume: an empty folder, and 2 documents were found there; mount what")
-    assert after.believed().seen_from(before).complete, "a user says that it is empty"
+    assert after.with_empty_folders().seen_from(before).complete, "a user says that it is empty"
     assert after.seen_from(before[:1]).complete, "it may have been empty always"
     put(tmp_path / "volume/.keep", "")
     assert source.list().seen_from(before).complete, "it is meant to be empty"

@@ -49,8 +49,8 @@ class Listing:
     def complete(self) -> bool:
         return not self.problems
 
-    def believed(self) -> Listing:
-        """The listing for a user who says that empty folders are empty."""
+    def with_empty_folders(self) -> Listing:
+        """The listing for a user who says that folders with nothing in them are empty, and not away."""
         return replace(self, nowhere={at: each for at, each in self.nowhere.items() if not each.empty})
 
     def seen_from(self, indexed: Iterable[str]) -> Listing:

@@ -71,7 +71,7 @@ class _Seen:
             told = unless_too_many(self._setup, self._listing)
             try:
                 listed = list_source(self._setup, self._ledger, self._known, told)
-                self._listed = listed.believed() if listed.nowhere and self._known.allows_empty() else listed
+                self._listed = listed.with_empty_folders() if listed.nowhere and self._known.allows_empty() else listed
             except TooMany as found:
                 self.way = found.way
         return self._listed

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import NamedTuple
 
+import pytest
+from confluent_kafka import KafkaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from instep.domain.topic_offsets import Offsets
+from instep.sources import kafka
 from instep.sources.debezium import DebeziumLines
 from instep.sources.kafka import KafkaTopic, Message
 from instep.sources.topic import _FLAW, TopicSource, _Newest
@@ -87,3 +92,43 @@ def test_a_row_whose_key_changes_leaves_no_document_behind() -> None:
         "feed://Ticket/5": "tickets/0/3",
     }
     assert list(listing.deleted) == ["feed://Ticket/1"]
+
+
+class _Heard:
+    """What a client of Kafka hands on: a message, or that it has come to the end."""
+
+    def __init__(self, offset: int, *, ends: bool = False) -> None:
+        self._offset, self._ends = offset, ends
+
+    def __getattr__(self, name: str) -> Callable[[], object]:
+        said: dict[str, object] = {
+            "partition": 0,
+            "offset": self._offset,
+            "timestamp": (1, 7),
+            "key": b"k",
+            "value": b"v",
+        }
+        return lambda: said[name]
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self._ends else None
+
+
+def test_a_new_leader_that_has_not_all_messages_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that the partition ends before the offset up to which messages were there."""
+    answers = [[_Heard(0), _Heard(1, ends=True)], [], [_Heard(1), _Heard(2, ends=True)], [_Heard(3, ends=True)]]
+
+    class Consumer:
+        def __init__(self, settings: object) -> None: ...
+
+        def assign(self, places: object) -> None: ...
+
+        def consume(self, most: int, timeout: float) -> list[_Heard]:
+            return answers.pop(0)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(kafka._library(), "Consumer", Consumer)
+    topic = KafkaTopic("nowhere:1", "tickets")
+    read = [each.offset for each in topic.messages(Offsets("t", {0: 0}), Offsets("t", {0: 3}))]
+    assert (read, answers) == ([0, 1], [])

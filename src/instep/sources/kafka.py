@@ -153,8 +153,10 @@ class KafkaTopic:
                 if error is not None:
                     if error.code() != kafka.KafkaError._PARTITION_EOF:
                         raise kafka.KafkaException(error)
-                    # The last offsets were compacted, or are marks of transactions.
-                    ends.pop(partition, None)
+                    # The last offsets were compacted, or are marks of transactions. A broker that has just become the
+                    # leader may not have all of them yet.
+                    if each.offset() >= ends.get(partition, 0):
+                        ends.pop(partition, None)
                     continue
                 offset, last = each.offset(), ends.get(partition, 0) - 1
                 if offset <= last:

@@ -97,8 +97,10 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     demand_rest(setup, ledger, checkpoint)
     reader = _reader(setup)
     source, target = _source(setup, reader), _target(setup, checkpoint.physical, reader)
-    # One file may have a row that another one says is deleted.
-    all_rows = _source(setup, replace(reader, deleted=None)) if reader.deleted and setup.source.files() else None
+    # One file may have a row that another one says is deleted, or in another namespace.
+    moves = setup.others(ledger) is not None
+    outlived = setup.source.files() and (reader.deleted is not None or moves)
+    all_rows = _source(setup, replace(reader, deleted=None), everywhere=moves) if outlived else None
     # The index first: what comes into it in between is in the source, too.
     stored = target.sums()
     there = source.sums()
@@ -152,11 +154,11 @@ def _reader(setup: TableAdapters) -> KeyReader:
     )
 
 
-def _source(setup: TableAdapters, reader: KeyReader) -> Side:
+def _source(setup: TableAdapters, reader: KeyReader, *, everywhere: bool = False) -> Side:
     from instep.pipeline.engine.key_side import SparkSide
     from instep.pipeline.tables.sides import HereSide
 
-    selection = Selection(setup.ref.scope)
+    selection = Selection(setup.ref.scope, others=() if everywhere else None)
 
     def batches() -> Iterator[pa.RecordBatch]:
         found = setup.source.keys(setup.rows, selection, reader.names)

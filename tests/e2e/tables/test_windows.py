@@ -509,8 +509,21 @@ def _write_later(shop: QuickShop, table: str, *rows: Mapping[str, Any]) -> None:
     folder = shop.root / table
     for row in rows:
         shop.put(table, **row)
-    found = [{**row, "at": shop.now, "gone": False} for row in rows]
+    found = [{"at": shop.now, "gone": False, **row} for row in rows]
     pq.write_table(pa.Table.from_pylist(found, schema=pq.read_schema(folder / "0.parquet")), folder / "later.parquet")
+
+
+def test_a_row_is_deleted_of_which_the_same_file_has_an_older_version(shop: QuickShop) -> None:
+    """As when several files were made into one."""
+    shop.by_files = True
+    _write_later(shop, "people", {"id": 3, "name": "gone", "gone": True})
+    folder = shop.root / "people"
+    together = pq.read_table(folder)
+    for each in folder.iterdir():
+        each.unlink()
+    pq.write_table(together, folder / "all.parquet")
+    assert shop.run("Person")["Person"].state is JobState.COMPLETED
+    assert shop.wrong("Person") == {}
 
 
 def test_a_refresh_of_new_files_that_is_interrupted_reads_these_and_those_that_came_since(shop: QuickShop) -> None:

@@ -232,9 +232,8 @@ def _whole(setup: TableAdapters, request: PlanRequest, kind: Kind, why: Sequence
     # Before anything is read: what comes in between is read once more.
     seen = Margins(setup, request.ledger, asked * MICROS).before_all() if windows else None
     whole_files = seen is not None and seen.files is not None
-    # What one file deletes, or moves to another namespace, may be in another file.
-    several = seen is not None and seen.of_several_files
-    outlived = several and (_deletes(setup) or setup.others(request.ledger) is not None)
+    # Of a row that files delete, or move to another namespace, they may have an older version as well.
+    outlived = whole_files and (_deletes(setup) or setup.others(request.ledger) is not None)
     window = Window(None, LAST_MOMENT if whole_files else asked * MICROS, versions=outlived) if windows else None
     versions = None
     if isinstance(setup.source, LakeTable):

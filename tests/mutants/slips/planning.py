@@ -213,8 +213,8 @@ MUTANTS = [
     Mutant(
         "a failed build leaves its index behind",
         "jobs/finish.py",
-        "    if setup.staged(part):\n        setup.target.drop(part.physical)\n    return notes\n",
-        "    return notes\n",
+        "error=problem)\n    if setup.staged(part):\n        setup.target.drop(part.physical)\n",
+        "error=problem)\n",
         (_REBUILDS, f"{_SERVICE}/test_promotion.py"),
     ),
     Mutant(

@@ -36,14 +36,21 @@ def test_help_needs_no_model_of_a_project(tmp_path: Path) -> None:
 #: What a run needs that finds something to do, or that talks to a server, or to a user at a terminal.
 IDLE = frozenset(
     (HEAVY - {"sqlalchemy"})
-    | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich.console", "instep.bus.open"}
+    | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich", "instep.bus.open"}
     | {
         "instep.pipeline.engine.inline",
         "instep.jobs.worker",
         "instep.pipeline.documents.reading",
         "instep.pipeline.documents.row_program",
         "instep.pipeline.documents.writing",
+        "instep.pipeline.documents.html",
+        "instep.sources.debezium",
+        "instep.sources.file_events",
+        "instep.sources.kafka",
+        "instep.sources.s3_inventory",
+        "instep.sources.sqs_events",
         "instep.answers.answer",
+        "instep.answers.looks",
         "instep.cli.status",
         "instep.entities.documents.promotion_checks",
         "instep.entities.documents.quality",

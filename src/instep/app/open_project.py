@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from instep.answers.looks import Looks, Seen
 from instep.container import Container
 from instep.domain.texts import names_in
 from instep.errors import UserError
 from instep.ledger.open import file_of
 
 if TYPE_CHECKING:
+    from instep.answers.looks import Looks, Seen
     from instep.entities.documents.setup import DocumentSetup
     from instep.ledger.ledger import Ledger
     from instep.project import Project
@@ -65,6 +65,8 @@ class OpenProject:
 
     def ask(self, question: Callable[[Opened, Looks], T]) -> T:
         """Ask it something; again, if that failed since another index is served by now than was seen before."""
+        from instep.answers.looks import Looks
+
         with self._lock:
             opened = self._opened
             if opened is None or not opened.fresh:

@@ -124,15 +124,13 @@ def _unfolded(title: str | None, columns: Sequence[str], rows: Sequence[Sequence
     """A table as wide as it has to be. Importing rich, which folds it for a terminal, takes as long as listing 5,000
     files.
     """
-    from rich.cells import cell_len
-
     lines = [
         line for row in rows for line in zip_longest(*(cell.expandtabs().split("\n") for cell in row), fillvalue="")
     ]
-    widths = [max(map(cell_len, column)) for column in zip(columns, *lines, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(columns, *lines, strict=True)]
 
     def aligned(line: Sequence[str]) -> str:
-        spaces = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+        spaces = [" " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)]
         cells = zip(line, spaces, right, strict=True)
         return " " + "   ".join(space + cell if at_right else cell + space for cell, space, at_right in cells)
 
@@ -140,6 +138,15 @@ def _unfolded(title: str | None, columns: Sequence[str], rows: Sequence[Sequence
     rule = " " + line * (sum(widths) + 3 * (len(widths) - 1))
     shown = [title or "", aligned(columns), rule, *map(aligned, lines), ""]
     return "".join(f"{each.rstrip()}\n" for each in shown)
+
+
+def _width(text: str) -> int:
+    """The columns of a terminal that a text takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _is_number(value: Any) -> bool:

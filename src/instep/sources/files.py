@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from instep.domain.identity import file_uri, project_uri
@@ -19,9 +19,11 @@ from instep.errors import UserError
 from instep.sources import local_files
 from instep.sources.document_source import NOT_THERE, Answer, Content, Listing, Looked, Unreadable, Unseen, Vanished
 from instep.sources.globs import Globs
-from instep.sources.s3_inventory import Manifest, S3Inventory
-from instep.sources.s3_listing import Portion
 from instep.sources.url_files import UrlRoot, in_s3, is_url
+
+if TYPE_CHECKING:
+    from instep.sources.s3_inventory import Manifest, S3Inventory
+    from instep.sources.s3_listing import Portion
 
 _PROGRESS_EVERY = 1_000
 #: Requests to a store that are open at once.

@@ -22,11 +22,12 @@ from instep.domain.topic_offsets import Gap, Offsets
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable
 from instep.sources.feed_lines import LineContent, LineFormat, Malformed, Told
-from instep.sources.kafka import KafkaTopic, Message
 from instep.sources.local_files import check_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from instep.sources.kafka import KafkaTopic, Message
 
 #: Messages that one job of a refresh takes, about: they are in memory, and in its plan.
 WINDOW: Final = 100_000

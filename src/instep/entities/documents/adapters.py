@@ -19,12 +19,12 @@ from instep.pipeline.documents.embed.embedder import Embedder
 from instep.pipeline.documents.rerank.reranker import Reranking
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
-from instep.sources.sqs_events import SqsQueue
 from instep.targets.document_target import EQUAL, DocumentTarget, FusionWeights, SearchMode
 
 if TYPE_CHECKING:
     from instep.entities.documents.quality import PromotionDemand
     from instep.pipeline.engine.corpus import SparkCorpus
+    from instep.sources.sqs_events import SqsQueue
 
 #: Number of documents that are read back before an index is served.
 SAMPLES: Final = 20

@@ -21,7 +21,6 @@ from instep.entities.plan_request import PlanRequest
 from instep.ledger.ledger import Ledger
 from instep.sources.document_source import Listing
 from instep.sources.files import FilesSource
-from instep.sources.s3_inventory import Damaged
 
 #: Objects that one request lists. Where more differ than a listing takes requests, all are listed; a few never matter.
 _PAGE: Final = 1_000
@@ -58,6 +57,8 @@ def list_source(
     source = setup.source
     if known.since is None or not isinstance(source, FilesSource) or source.inventory is None:
         return source.list(progress)
+    from instep.sources.s3_inventory import Damaged
+
     try:
         manifest = source.inventory.newest()
         if manifest.created < known.since:

@@ -26,9 +26,7 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.embed.embedder import probe
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource, SourceEvents, Unreadable, Vanished
-from instep.sources.file_events import FileEvents
 from instep.sources.files import FilesSource
-from instep.sources.sqs_events import SqsEvents
 from instep.sources.tables.row_documents import RowDocuments, row_columns, selection
 from instep.sources.tables.table_source import Sessions
 from instep.sources.topic import TopicSource
@@ -239,7 +237,11 @@ class DocumentSetup(DocumentAdapters):
 
     def events(self) -> SourceEvents | None:
         if self.queue is not None:
+            from instep.sources.sqs_events import SqsEvents
+
             return SqsEvents(self.queue)
+        from instep.sources.file_events import FileEvents
+
         folders = self.source.folders() if isinstance(self.source, FilesSource) else None
         return FileEvents(folders) if folders else None
 

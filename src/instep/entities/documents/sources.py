@@ -33,13 +33,7 @@ from instep.project.addresses import is_relative
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse
 from instep.sources import files
-from instep.sources.debezium import DebeziumLines
 from instep.sources.document_source import DocumentSource
-from instep.sources.feed import feed_source
-from instep.sources.feed_lines import JsonLines, LineFormat
-from instep.sources.kafka import KafkaTopic
-from instep.sources.s3_inventory import S3Inventory
-from instep.sources.sqs_events import SqsQueue
 from instep.sources.tables.joined_documents import JoinedDocuments
 from instep.sources.tables.row_documents import Member, RowDocuments, RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
@@ -47,6 +41,9 @@ from instep.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from instep.pipeline.documents.functions import OwnFunction
+    from instep.sources.feed_lines import LineFormat
+    from instep.sources.s3_inventory import S3Inventory
+    from instep.sources.sqs_events import SqsQueue
 
 #: Larger than any document, in bytes.
 ANY_SIZE = 2**62
@@ -103,11 +100,17 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     assert isinstance(entity, DocumentEntity), "asked for documents"
     if isinstance(declared, FilesSource):
         paths = project.document_paths(name)
-        inventory = S3Inventory(declared.inventory, declared.storage()) if declared.inventory else None
         return files.FilesSource(
-            paths, _included(entity, declared), declared.exclude, declared.storage(), str(project.root), inventory
+            paths,
+            _included(entity, declared),
+            declared.exclude,
+            declared.storage(),
+            str(project.root),
+            _inventory(declared),
         )
     if isinstance(declared, FeedSource):
+        from instep.sources.feed import feed_source
+
         most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read has no known document.
         return feed_source(
             own_name(name),
@@ -139,15 +142,28 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     return JoinedDocuments(own_name(name), columns, table, frames, tuple(children), tuple(tables), most)
 
 
+def _inventory(declared: FilesSource) -> S3Inventory | None:
+    if declared.inventory is None:
+        return None
+    from instep.sources.s3_inventory import S3Inventory
+
+    return S3Inventory(declared.inventory, declared.storage())
+
+
 def queue_of(entity: DocumentEntity) -> SqsQueue | None:
     """The queue that tells what changes in the source, if one is declared."""
     declared = entity.source
     if not isinstance(declared, FilesSource) or declared.events is None:
         return None
+    from instep.sources.sqs_events import SqsQueue
+
     return SqsQueue(declared.events.url, declared.storage())
 
 
 def _topic_source(name: str, entity: DocumentEntity, declared: KafkaSource) -> TopicSource:
+    from instep.sources.feed_lines import JsonLines
+    from instep.sources.kafka import KafkaTopic
+
     return TopicSource(
         own_name(name),
         KafkaTopic(",".join(declared.servers), declared.topic, tuple(sorted(declared.settings().items()))),
@@ -181,6 +197,8 @@ def _lines(entity: DocumentEntity) -> LineFormat | None:
     declared = entity.document
     if declared is None:
         return None
+    from instep.sources.debezium import DebeziumLines
+
     columns = _from_source(entity)
     of_numbers = (DocumentColumnType.INT, DocumentColumnType.FLOAT)
     numbers = frozenset(each.of for each in columns if each.column.type in of_numbers)

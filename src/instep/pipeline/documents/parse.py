@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
-from instep.pipeline.documents.character_sets import NotText, decoded
-from instep.pipeline.documents.html import html_text
 from instep.pipeline.documents.places import joined_pages, markdown_headings
 
 #: Raised whenever any document would be parsed differently.
@@ -149,6 +147,8 @@ class FileParser:
             return Parsed(kind, titled(title) or name[:TITLE], text, pages=pages)
         said = said_of(data, suffix)
         if kind == "html":
+            from instep.pipeline.documents.html import html_text
+
             title, text = html_text(text_of(data, said=said, encoding=self.encoding))
             check_lines(text, max_line_bytes)
             return Parsed("markdown", titled(title) or name[:TITLE], text)
@@ -255,6 +255,8 @@ def said_of(data: bytes, suffix: str) -> str | None:
 
 def text_of(data: bytes, *, said: str | None = None, encoding: str | None = None, guess: bool = True) -> str:
     """Raises `ParseFailure` for bytes that are no text; `said` and `encoding` as in `character_sets`."""
+    from instep.pipeline.documents.character_sets import NotText, decoded
+
     try:
         return decoded(data, said=said, declared=encoding, guess=guess)
     except NotText as error:

@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
-from instep.document_state.columns import of_stream, stream_of
+from instep.document_state.columns import ChangeColumns, of_stream, stream_of, stream_of_table
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import DocumentChange, changes_of, encode_changes
 from instep.domain.storable import pack, unpack
@@ -33,6 +33,9 @@ from instep.ledger.jobs import UNFINISHED
 from instep.ledger.state_files import StateFiles
 from instep.ledger.tables import jobs
 from instep.ledger.transaction import Database, Store, Transaction, batches, reads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: A plan of so many documents is written to a file.
 _FILE_ROWS: Final = 50_000
@@ -169,17 +172,22 @@ def _written(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> Seq
 
 
 def _streams(slices: Sequence[SlicePlan]) -> Iterator[tuple[bytes, str]]:
-    """The changes of each slice as a stream, with its digest. Two threads make them: while one names documents, which
-    keeps the interpreter, the other compresses.
+    """The changes of each slice as a stream, with its digest. Naming documents keeps the interpreter, and compressing
+    does not: another thread does that.
     """
 
-    def made(each: SlicePlan) -> tuple[bytes, str]:
-        data = stream_of(each.changes)
+    def made(table: pa.Table) -> tuple[bytes, str]:
+        data = stream_of_table(table, compression="lz4")
         return data, _digest(data)
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:
         for start in range(0, len(slices), _STREAMS):
-            yield from pool.map(made, slices[start : start + _STREAMS])
+            yield from pool.map(made, map(_named, slices[start : start + _STREAMS]))
+
+
+def _named(each: SlicePlan) -> pa.Table:
+    assert isinstance(each.changes, ChangeColumns), "a plan in columns"
+    return each.changes.with_ids()
 
 
 def _taken_over(files: StateFiles, job_id: str, slices: Sequence[SlicePlan]) -> list[SlicePlan]:

@@ -446,4 +446,18 @@ MUTANTS = [
         "return top == self._top",
         _CODE,
     ),
+    Mutant(
+        "a text that was trimmed has the hash of its document",
+        "pipeline/documents/row_reading.py",
+        "return pc.replace_with_mask(known, trimmed, hashes(texts.filter(trimmed)))",
+        "return known",
+        ("tests/documents/test_row_reading.py",),
+    ),
+    Mutant(
+        "changes of all slices are said to be of the first",
+        "pipeline/documents/rows.py",
+        "for name, each in zip(slice_ids, changes, strict=True)]",
+        "for name, each in zip([slice_ids[0]] * len(changes), changes, strict=True)]",
+        ("tests/documents/test_shared_scan.py",),
+    ),
 ]

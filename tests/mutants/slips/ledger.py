@@ -177,6 +177,13 @@ MUTANTS = [
         ("tests/ledger/test_recent_entries.py",),
     ),
     Mutant(
+        "totals are those of what this process wrote, though others have written since",
+        "ledger/documents.py",
+        "            recent = self._recent.between(instance, 0, manifest.revision)\n            return None",
+        "            recent = self._recent.between(instance, 0, 2)\n            return None",
+        ("tests/ledger/test_bases.py",),
+    ),
+    Mutant(
         "a base file is named though documents were written since",
         "ledger/documents.py",
         "here = (manifests.c.instance == manifest.instance, manifests.c.revision == manifest.revision)",

@@ -48,6 +48,7 @@ from instep.ledger.tables import documents, jobs, leases, slice_work, slices, wo
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from sqlalchemy.engine import ExceptionContext
 
 #: There are some hundred statements.
 _STATEMENTS = 1_000
@@ -91,7 +92,17 @@ def memory_engine() -> Engine:
 def _engine(connect: Callable[[], Any], **options: Any) -> Engine:
     dialect, compiled = _compiling()
     pool = QueuePool(connect, dialect=dialect, **options)
-    return Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
+    engine = Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
+    event.listen(engine, "handle_error", _close_statement)
+    return engine
+
+
+def _close_statement(context: ExceptionContext) -> None:
+    """Close the statement that Ctrl-C has interrupted, and not its connection, as SQLAlchemy does: the statement would
+    hold the lock of the file for as long as a traceback refers to it, and no slice could be given back.
+    """
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
 
 
 class LedgerSqlite(SQLiteDialect_pysqlite):

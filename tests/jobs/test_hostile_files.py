@@ -76,7 +76,7 @@ REASONS: dict[str, str | tuple[str, ...]] = {
     "laughs.odt": UNREADABLE,
     "deep.odt": ("its parser ended by SIG", "needs more than "),
     "deep.html": SLOW,
-    "deep.eml": (SLOW, UNREADABLE),
+    "deep.eml": (SLOW, "its parts cannot be told apart: "),
     "deep.ipynb": UNREADABLE,
     "cut.msg": UNREADABLE,
     "nothing.pdf": UNREADABLE,

@@ -64,7 +64,7 @@ def test_options_are_texts_and_secret() -> None:
         (
             "path: data/commits",
             "path: x\n      options: {password: [hunter2]}",
-            "10 entities.Commit.source.options.password: must be text (put it in quotes); found a list",
+            "10 entities.Commit.source.options.password: must be text; found a list",
         ),
         (
             "path: data/commits",

@@ -114,6 +114,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     if kind.startswith("union_tag"):
         path = (*path, str(context.get("discriminator", "type")).strip("'"))
     message = _WORDS[kind].format(**context) if kind in _WORDS else _own_words(detail, document, path)
+    if isinstance(_value(document, path), dict | list):
+        message = message.removesuffix(" (put it in quotes)")
     if "beside" in context:
         message += f" (line {_line_of(document, context['beside'])})"
     allowed = _allowed(context)

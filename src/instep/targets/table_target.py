@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType
 from instep.domain.graph import GraphTable
@@ -128,6 +128,10 @@ def _unexpected_refusal(row: int, reason: str) -> None:
     raise UserError(f"row {row} of a batch: {reason}")
 
 
+#: Whether the deletion of rows that moved is remembered (see `TableChange`).
+Moved: TypeAlias = Literal["remembered", "forgotten"]
+
+
 class TableChange(NamedTuple):
     """Rows of one table (its columns and `BOOKKEEPING`, in any order); of a deleted row only key, scope and bookkeeping
     count.
@@ -135,14 +139,16 @@ class TableChange(NamedTuple):
     `refuse` takes the place of a row among these, and why the index did not take it after all: told before the next
     changes are asked for, it is that row's failure.
 
-    `moved`: the rows (all of them deleted) have left for a place that is not indexed. They delete what the partition
+    `moved`: the rows (all of them deleted) have left, perhaps for another partition. They delete what the partition
     that commits has of them, by the rule above, or was given of them in the same commit. Nothing is remembered of
-    others: they may be all the rest of a large table.
+    others: they may be all the rest of a large table. With "forgotten" they delete what the partition has of them
+    whatever its version, and no later row has to be newer than they are: where versions tell when a row was written,
+    the partition in which it is now may write it with an earlier one.
     """
 
     kind: str
     rows: pa.RecordBatch
-    moved: bool = False
+    moved: Moved | None = None
     refuse: Callable[[int, str], None] = _unexpected_refusal
 
 

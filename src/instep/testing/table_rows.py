@@ -24,7 +24,7 @@ from instep.domain.columns import (
     decimal_type,
 )
 from instep.domain.waves import Mark
-from instep.targets.table_target import OWN, TableChange, TableSpec, TableTarget, arrow_schema, spec_of
+from instep.targets.table_target import OWN, Moved, TableChange, TableSpec, TableTarget, arrow_schema, spec_of
 
 #: A namespace's rows, by a key of which the namespace is no part.
 NODES = TableSpec(OWN, (Column("id", INT64), Column("path", STRING), Column("title", STRING)), ("id",), "path")
@@ -143,10 +143,12 @@ def put(
     return base
 
 
-def staged_moves(target: TableTarget, physical: str, base: int, *rows: Row, instance: str = "i") -> bytes:
-    """The same of rows that are indexed nowhere any more."""
+def staged_moves(
+    target: TableTarget, physical: str, base: int, *rows: Row, instance: str = "i", moved: Moved = "remembered"
+) -> bytes:
+    """The same of rows that have left."""
     moves = [row._replace(deleted=True) for row in rows]
-    return target.writer(physical, base).stage(each._replace(moved=True) for each in change(moves, instance=instance))
+    return target.writer(physical, base).stage(each._replace(moved=moved) for each in change(moves, instance=instance))
 
 
 def nodes(target: TableTarget, physical: str) -> dict[int, str | None]:

@@ -210,6 +210,54 @@ class TableScopesContract(OnTables):
         put(target, index, Node(1, "there", 6, path=THERE), epoch=1, attempt="3", scope=THERE)
         assert nodes(target, index) == {1: "there"}
 
+    def test_a_forgotten_move_loses_to_the_row_in_its_new_namespace_in_either_order(
+        self, target: TableTarget, index: str
+    ) -> None:
+        """Versions tell when a row was written here, and waves of two namespaces begin and end in any order."""
+        was = [Node(number, "here", 5, path=HERE) for number in (1, 2, 3)]
+        put(target, index, *was, Edge(1, 1, 5, path=HERE), Edge(2, 2, 5, path=HERE), epoch=1, attempt="1", scope=HERE)
+        put(target, index, Node(2, "there", 10, path=THERE), epoch=1, attempt="2", scope=THERE)
+        base = target.within(HERE).fence(index, 1)
+        left: list[Row] = [Node(number, None, 11) for number in (1, 2, 3, 99)]
+        left += [Edge(1, None, 11, path=HERE), Edge(2, None, 11, path=HERE)]
+        parts = [staged_moves(target, index, base, *left, moved="forgotten")]
+        assert target.within(HERE).leaving(index, parts) == 2
+        for _ in range(2):
+            target.within(HERE).commit(index, base=base, epoch=1, attempt="3", staged=parts, marks=[])
+            assert nodes(target, index) == {2: "there"}
+            assert edges(target, index) == {}
+        came: list[Row] = [
+            Node(1, "there", 10, path=THERE),
+            Node(99, "there", 1, path=THERE),
+            Edge(1, 2, 10, path=THERE),
+        ]
+        put(target, index, *came, Edge(1, 2, 10, path=THERE), epoch=1, attempt="4", scope=THERE)
+        assert nodes(target, index) == {1: "there", 2: "there", 99: "there"}
+        assert edges(target, index) == {1: 2}
+        target.maintain(index, full=True)
+        assert nodes(target, index) == {1: "there", 2: "there", 99: "there"}
+
+    def test_a_forgotten_move_deletes_a_row_of_a_later_version_where_it_was(
+        self, target: TableTarget, index: str
+    ) -> None:
+        put(
+            target,
+            index,
+            Node(1, "here", 12, path=HERE),
+            Node(2, "here", 12, path=HERE),
+            epoch=1,
+            attempt="1",
+            scope=HERE,
+        )
+        base = target.within(HERE).fence(index, 1)
+        came = staged(target, index, base, Node(3, "came", 11, path=HERE))
+        parts = [staged_moves(target, index, base, Node(1, None, 11), moved="forgotten"), came]
+        assert target.within(HERE).leaving(index, parts) == 1
+        target.within(HERE).commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[])
+        assert nodes(target, index) == {2: "here", 3: "came"}
+        put(target, index, Node(1, "back", 13, path=HERE), epoch=1, attempt="3", scope=HERE)
+        assert nodes(target, index) == {1: "back", 2: "here", 3: "came"}
+
     def test_a_zombie_deletes_no_row_that_leaves(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
         base = target.within(HERE).fence(index, 1)

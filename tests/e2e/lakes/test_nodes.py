@@ -279,6 +279,25 @@ def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
     assert indexed() == {0, 1, 4, 6, 7, 8, 9}
 
 
+def test_rows_that_move_stay_whichever_namespace_is_indexed_first(lake: Nodes) -> None:
+    def placed(numbers: range, path: str) -> pa.Table:
+        bodies = rows({number: f"Ticket {number}" for number in numbers})
+        return bodies.append_column("path", pa.array([path] * len(numbers)))
+
+    lake.entity = ["scope: path"]
+    lake.declare()
+    text = (lake.root / "instep.yaml").read_text()
+    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
+    lake.create(pa.concat_tables([placed(range(10), "1/"), placed(range(10, 20), "2/")]))
+    assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
+    for before, after, new in (("1/", "2/", range(20, 24)), ("2/", "1/", range(24, 28))):
+        # The namespace with more changes is indexed first: the one that they leave.
+        lake.merge(placed(range(5, 7), after))
+        lake.merge(placed(new, before))
+        assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
+        assert {int(uri.rpartition("/")[2]) for uri, _ in lake._stored()} == set(range(new.stop))
+
+
 def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:
     """A large table is no reason to empty a small namespace unasked."""
 

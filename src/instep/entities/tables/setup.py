@@ -155,6 +155,8 @@ class TableSetup(TableAdapters):
             keys=None if keys is None else tuple(keys),
             scope=self.ref.scope,
             others=selection.others,
+            # Versions are those of waves here: that of the namespace to which a row moved may be the earlier one.
+            moved="forgotten" if followed else "remembered",
             lift=LIFT if repair else 0,
         )
         expected = sum(each.expected for each in wave.slices)

@@ -30,7 +30,7 @@ from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, Tally, Wave
 from instep.pipeline.tables.values import Values, fitted, row_ids, row_uri
 from instep.sources.tables.predicates import within
 from instep.sources.tables.table_source import Sessions, TableSource
-from instep.targets.table_target import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
+from instep.targets.table_target import Moved, TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,8 +50,8 @@ class RowWriter:
     whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
     `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
     ones that are written (None: all). With `others` (see `Selection`) rows come that are not in the `scope`: those in
-    no other namespace either are deleted where they were in it. Rows that are there get a version that is later by
-    `lift` (microseconds).
+    no other namespace either are deleted where they were in it, as `moved` says (see `TableChange`). Rows that are
+    there get a version that is later by `lift` (microseconds).
     """
 
     tables: tuple[GraphTable, ...]
@@ -70,6 +70,7 @@ class RowWriter:
     keys: tuple[QueueKey, ...] | None = None
     scope: Scope = GLOBAL
     others: tuple[Scope, ...] | None = None
+    moved: Moved = "remembered"
     lift: int = 0
 
     def write(self, batches: Batches) -> Batches:
@@ -196,7 +197,7 @@ class _Task:
         if good.any():
             for kind, columns, schema in found:
                 kept = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(good))
-                yield TableChange(kind, kept, moved=True)
+                yield TableChange(kind, kept, moved=self._writer.moved)
 
     def _good(self, rows: _Rows) -> tuple[_Rows, Mapping[Column, Values]]:
         """The rows that can be written, and their columns in all types wanted."""

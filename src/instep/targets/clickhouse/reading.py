@@ -119,7 +119,10 @@ _THERE = "_there"
 def leaving(
     session: Session, database: str, physical: str, spec: TableSpec, files: Sequence[StagedFile], *, prefix: str
 ) -> Iterator[pa.Table]:
-    """For each of the files those rows of which an older version is below `prefix`."""
+    """For each of the files those rows of which an older version is below `prefix`, or of forgotten ones any version.
+
+    Of these the deletion is just later than what it deletes: here nothing is deleted for good.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,6 +132,8 @@ def leaving(
         there = pa.concat_tables(_there(session, live(database, physical, spec), spec, staged, prefix))
         there = there.rename_columns([*spec.key, _THERE])
         found = staged.join(there, list(spec.key), join_type="inner")
+        if file.moved == "forgotten":
+            found = found.set_column(found.schema.get_field_index(VERSION), VERSION, pc.add(found[_THERE], 1))
         yield found.filter(pc.greater(found[VERSION], found[_THERE])).select(schema.names).cast(schema)
 
 

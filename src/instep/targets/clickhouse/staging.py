@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import REPEATED
-from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import Moved, TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class StagedFile(NamedTuple):
     path: str
     rows: int
     size: int
-    moved: bool = False
+    moved: Moved | None = None
 
 
 def encode(files: Sequence[StagedFile]) -> bytes:
@@ -80,13 +80,15 @@ class ClickHouseTableWriter:
     specs: Sequence[TableSpec]
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
-        outputs = {moved: _Output(self.folder) for moved in (False, True)}
+        outputs: dict[Moved | None, _Output] = {}
         schemas: dict[str, pa.Schema] = {}
         try:
             for kind, rows, moved, _ in changes:
                 spec = spec_of(self.specs, kind)
                 schema = schemas.setdefault(kind, arrow_schema(spec))
                 if rows.num_rows:
+                    if moved not in outputs:
+                        outputs[moved] = _Output(self.folder)
                     outputs[moved].add(kind, _with_dictionaries(checked_rows(spec, schema, rows)))
             for output in outputs.values():
                 output.close()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from instep.targets.lance.commits import Changed
 from instep.targets.lance.deletions import delete_rows, with_deletions
 from instep.targets.lance.location import Location, lance_library
-from instep.targets.lance.staging import KEY, decode_fragments, numbered
+from instep.targets.lance.staging import KEY, StagedFragments, decode_fragments, numbered
 from instep.targets.table_target import DELETED, VERSION, TableSpec, checked_prefix
 
 if TYPE_CHECKING:
@@ -52,15 +52,14 @@ class Losers(NamedTuple):
 
 @dataclass(frozen=True)
 class Merge:
-    """A `Change` (see `commits`): put in these fragments, as tasks wrote them; of rows that `moved` those that delete
-    something: a row that comes too, or one below `prefix`.
+    """A `Change` (see `commits`): put in these fragments, as tasks wrote them; of rows that moved those that delete
+    something (a row that comes too, or one below `prefix`), unless they are to be forgotten.
     """
 
     place: Location
     table: str
     spec: TableSpec
-    written: Sequence[str]
-    moved: Sequence[str] = ()
+    staged: StagedFragments
     prefix: str = ""
 
     def leaving(self, head: Any) -> int:
@@ -69,8 +68,7 @@ class Merge:
         return len(self._losers(head, coming, coming.read([KEY])[KEY].to_numpy()).there)
 
     def _coming(self) -> _Coming:
-        written = decode_fragments(self.written)
-        return _Coming(self.place, self.table, [*written, *decode_fragments(self.moved)], len(written))
+        return _Coming(self.place, self.table, StagedFragments(*map(decode_fragments, self.staged)))
 
     def __call__(self, head: Any, first: int) -> Changed:
         coming = self._coming()
@@ -94,17 +92,18 @@ class Merge:
         rows = np.flatnonzero(~certain)
         mine = coming.read(columns).take(pa.array(rows, pa.int64()))
         mine = mine.append_column(_LEAVES, pa.array(rows < moved_from))
+        mine = mine.append_column(_ORDER, pa.array(rows)).append_column(_ROW, pa.array(rows.astype(np.uint64)))
         there = None
         if len(addresses):
             # Without those that were deleted.
-            scope = [checked_prefix(self.spec, self.prefix)] if self.moved else []
+            scope = [checked_prefix(self.spec, self.prefix)] if moved_from < len(numbers) else []
             there = head._take_rows(pa.array(addresses), columns=list(dict.fromkeys([*columns, *scope, _ADDRESS])))
             addresses = there.column(_ADDRESS).to_numpy()
             leaves: Any = pc.invert(there.column(DELETED))
             for name in scope:
                 leaves = pc.and_(leaves, pc.starts_with(there.column(name), self.prefix).fill_null(False))
             there = there.select(columns).append_column(_LEAVES, leaves)
-        found = _decide(self.spec, mine, rows, there, addresses, moved_from=moved_from)
+        found = _decide(self.spec, mine, there, addresses, coming)
         return Losers(found.there, np.union1d(found.coming, nowhere), found.deletions + len(nowhere))
 
 
@@ -176,16 +175,14 @@ def _opened(place: Location, table: str, file: str, columns: Sequence[str]) -> A
 def _decide(
     spec: TableSpec,
     mine: pa.Table,
-    rows: npt.NDArray[np.int64],
     there: pa.Table | None,
     addresses: npt.NDArray[np.uint64],
-    *,
-    moved_from: int,
+    coming: _Coming,
 ) -> Losers:
     """Decide between rows by the keys themselves. At equal rank what comes stays: it was written under a later epoch,
-    or it is the same. Rows that come from `moved_from` on stay only if one of their key `_LEAVES`.
+    or it is the same. Of rows that moved those to be remembered stay only if one of their key `_LEAVES`; the others
+    never do, nor does what leaves of their key.
     """
-    mine = mine.append_column(_ORDER, pa.array(rows)).append_column(_ROW, pa.array(rows.astype(np.uint64)))
     if there is not None:
         before = pa.array(np.full(len(addresses), -1))
         mine = pa.concat_tables(
@@ -209,8 +206,11 @@ def _decide(
         column = ordered.column(name).combine_chunks()
         again &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
     keys = np.concatenate([[0], np.cumsum(~again)]) if ordered.num_rows else np.empty(0, np.int64)
-    leave = np.bincount(keys, ordered.column(_LEAVES).to_numpy())
-    idle = (ordered.column(_ORDER).to_numpy() >= moved_from) & (leave[keys] == 0)
+    order, leaves = ordered.column(_ORDER).to_numpy(), ordered.column(_LEAVES).to_numpy().astype(bool)
+    leave, forgotten = np.bincount(keys, leaves), order >= coming.forgotten_from
+    forget = np.bincount(keys, forgotten)
+    idle = (order >= coming.moved_from) & (leave[keys] == 0)
+    idle |= forgotten | ((order < 0) & leaves & (forget[keys] > 0))
     stays = np.flatnonzero(~idle)
     stays = stays[np.unique(keys[stays], return_index=True)[1]]
     lost = np.setdiff1d(np.arange(ordered.num_rows), stays)
@@ -226,12 +226,14 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 class _Coming:
     """Fragments that no version names yet, read by their files."""
 
-    def __init__(self, place: Location, table: str, fragments: Sequence[Any], written: int) -> None:
-        """After so many that were `written` there are those of rows that moved."""
-        self.moved_from: int = sum(each.physical_rows for each in fragments[:written])
+    def __init__(self, place: Location, table: str, fragments: StagedFragments) -> None:
+        """`moved_from`: the place of the first row that moved. `forgotten_from`: of the first that is forgotten."""
+        rows = [sum(each.physical_rows for each in some) for some in fragments]
+        self.moved_from: int = rows[0]
+        self.forgotten_from: int = rows[0] + rows[1]
         self._place = place
         self._table = table
-        self._fragments = fragments
+        self._fragments = [each for some in fragments for each in some]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Read all their rows, one fragment after another."""

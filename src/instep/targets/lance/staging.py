@@ -13,7 +13,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.known_documents import KNOWN
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import unindexed_rows
-from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import Moved, TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
     from instep.domain.document_columns import DocumentColumn
@@ -307,7 +307,7 @@ class LanceTableWriter:
     specs: Sequence[TableSpec]
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
-        outputs: dict[tuple[str, bool], FragmentOutput] = {}
+        outputs: dict[tuple[str, Moved | None], FragmentOutput] = {}
         try:
             for kind, rows, moved, _ in changes:
                 spec = spec_of(self.specs, kind)
@@ -322,20 +322,22 @@ class LanceTableWriter:
             for output in outputs.values():
                 output.abandon()
             raise
-        return json.dumps(
-            {
-                name: {kind: each for (kind, is_moved), each in written.items() if is_moved == moved}
-                for name, moved in (("fragments", False), ("moved", True))
-            }
-        ).encode()
+        return json.dumps([[kind, moved, fragments] for (kind, moved), fragments in written.items()]).encode()
 
 
-def staged_fragments(staged: Sequence[bytes]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """The staged fragments of tasks, by kind: rows, and rows that moved."""
-    found: dict[str, dict[str, list[str]]] = {"fragments": {}, "moved": {}}
-    for each in staged:
-        parts = json.loads(each)
-        for name, kinds in found.items():
-            for kind, fragments in parts.get(name, {}).items():
-                kinds.setdefault(kind, []).extend(fragments)
-    return found["fragments"], found["moved"]
+class StagedFragments(NamedTuple):
+    """The staged fragments of one table (lance's, or their JSON): rows, and rows that moved (see `TableChange`)."""
+
+    written: Sequence[Any]
+    remembered: Sequence[Any]
+    forgotten: Sequence[Any]
+
+    @classmethod
+    def of(cls, kind: str, staged: Sequence[bytes]) -> Self:
+        """Those of a kind of table, of all tasks."""
+        found: dict[Moved | None, list[str]] = {None: [], "remembered": [], "forgotten": []}
+        for each in staged:
+            for of_kind, moved, fragments in json.loads(each):
+                if of_kind == kind:
+                    found[moved] += fragments
+        return cls(*found.values())

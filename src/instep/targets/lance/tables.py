@@ -166,21 +166,20 @@ class LanceTableTarget(TableIndexes):
     ) -> int:
         from instep.targets.lance import commits
         from instep.targets.lance.merging import Merge
-        from instep.targets.lance.staging import staged_fragments
+        from instep.targets.lance.staging import StagedFragments
 
         place = self._place
         done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=self.scope)
         if done is not None:
             return done
-        written, moved = staged_fragments(staged)
         specs = self.specs(physical)
         beside = commits.versions_beside(place, physical, base) if len(specs) > 1 else {}
         # Outcomes are asked of the own table only.
         fences = [mark._replace(outcome=b"") for mark in marks]
         version = base
         for spec in reversed(specs):
-            own = spec.kind == OWN
-            if own or spec.kind in written or spec.kind in moved:
+            own, fragments = spec.kind == OWN, StagedFragments.of(spec.kind, staged)
+            if own or any(fragments):
                 table = spec.table(physical)
                 version = commits.commit(
                     place,
@@ -188,9 +187,7 @@ class LanceTableTarget(TableIndexes):
                     base=base if own else beside[spec.kind],
                     epoch=epoch,
                     attempt=attempt,
-                    change=Merge(
-                        place, table, spec, written.get(spec.kind, []), moved.get(spec.kind, []), prefix=self.scope
-                    ),
+                    change=Merge(place, table, spec, fragments, prefix=self.scope),
                     marks=marks if own else fences,
                     scope=self.scope,
                     beside=beside if own else None,
@@ -201,14 +198,14 @@ class LanceTableTarget(TableIndexes):
 
     def leaving(self, physical: str, staged: Sequence[bytes]) -> int:
         from instep.targets.lance.merging import Merge
-        from instep.targets.lance.staging import staged_fragments
+        from instep.targets.lance.staging import StagedFragments
 
-        moved = staged_fragments(staged)[1].get(OWN)
-        if not moved:
+        fragments = StagedFragments.of(OWN, staged)._replace(written=[])
+        if not any(fragments):
             return 0
         dataset, spec = self._open(physical, OWN)
         with self._place.understood():
-            return Merge(self._place, spec.table(physical), spec, [], moved, prefix=self.scope).leaving(dataset)
+            return Merge(self._place, spec.table(physical), spec, fragments, prefix=self.scope).leaving(dataset)
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         from instep.targets.lance import commits

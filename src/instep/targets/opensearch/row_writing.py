@@ -171,6 +171,7 @@ class Moves(NamedTuple):
     kind: str
     token: str
     pieces: int
+    forgotten: bool = False
 
     def read(self, log: Log) -> pa.Table:
         with pa.ipc.open_stream(log.kept(self.token, _MOVES, 0, self.pieces)) as reader:
@@ -207,7 +208,7 @@ class OpenSearchRowWriter:
             rows = checked_rows(spec, arrow_schema(spec), change.rows)
             journal.demand_current(epoch)
             if change.moved:
-                moves.append(self._moved(spec, rows, log, epoch))
+                moves.append(self._moved(spec, rows, log, epoch, forgotten=change.moved == "forgotten"))
                 continue
             refused = self._placing(spec).put(self._items(spec, rows), rows.num_rows)
             for item, reason in refused:
@@ -233,7 +234,7 @@ class OpenSearchRowWriter:
         for place, (id, source, ref, version, deleted) in enumerate(rows_of, first):
             yield RowItem(id, "", "", b"", Rank(ref, version, not deleted, self.base), source, place)
 
-    def _moved(self, spec: TableSpec, rows: pa.RecordBatch, log: Log, epoch: int) -> Moves:
+    def _moved(self, spec: TableSpec, rows: pa.RecordBatch, log: Log, epoch: int, *, forgotten: bool) -> Moves:
         found = pa.record_batch(
             [
                 pa.array(ids(spec, rows), pa.string()),
@@ -246,17 +247,18 @@ class OpenSearchRowWriter:
             writer.write_batch(found)
         token = uuid.uuid4().hex
         ((_, _, pieces),) = log.keep(token, [Mark(_MOVES, 0, sink.getvalue().to_pybytes())], epoch)
-        return Moves(spec.kind, token, pieces)
+        return Moves(spec.kind, token, pieces, forgotten)
 
 
 def leaving(
-    indexes: Indexes, index: str, moved: Iterable[pa.Table], below: tuple[str, str] | None, *, base: int
+    indexes: Indexes, index: str, log: Log, moves: Iterable[Moves], below: tuple[str, str] | None, *, base: int
 ) -> Iterator[RowItem]:
     """Tombstones of rows that are there, older than what says that they have left, and with a path `below` that of the
-    partition (the column, and the path).
+    partition (the column, and the path). Where that is forgotten they are just later than what they delete.
     """
     fields = [*RANK_FIELDS, below[0]] if below else RANK_FIELDS
-    for rows in moved:
+    for move in moves:
+        rows = move.read(log)
         latest: dict[str, tuple[int, str, str]] = {}
         columns: list[list[Any]] = [rows.column(name).to_pylist() for name in _MOVED.names]
         for id, version, ref, instance in zip(*columns, strict=True):
@@ -264,7 +266,7 @@ def leaving(
         for some in portions(list(latest), _LOOKED_AT):
             for id, there in indexes.look(index, some, fields).items():
                 rank, (version, ref, instance) = Rank.of(there.source), latest[id]
-                left = Rank(ref, version, False, base)
+                left = Rank(ref, rank.version + 1 if move.forgotten else version, False, base)
                 within = below is None or str(there.source.get(below[0]) or "").startswith(below[1])
                 if rank.live and within and left.wins(rank):
                     yield tombstone(id, left, instance).over(there)

@@ -163,7 +163,7 @@ class OpenSearchTables(TableIndexes, OpenSearchIndexes):
 
         if moves := [each for each in moves_in(staged) if each.kind == spec.kind]:
             log, index = self._log(physical), coded(spec.table(physical))
-            return leaving(self.indexes, index, (each.read(log) for each in moves), self._below(spec), base=base)
+            return leaving(self.indexes, index, log, moves, self._below(spec), base=base)
         return iter(())
 
     def _below(self, spec: TableSpec) -> tuple[str, str] | None:

@@ -15,7 +15,17 @@ from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.staging import TASK
-from instep.targets.table_target import DELETED, INSTANCE, REF, VERSION, Held, TableSpec, arrow_schema, checked_prefix
+from instep.targets.table_target import (
+    DELETED,
+    INSTANCE,
+    REF,
+    VERSION,
+    Held,
+    Moved,
+    TableSpec,
+    arrow_schema,
+    checked_prefix,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,22 +159,28 @@ def _values(spec: TableSpec) -> sql.Composed:
     )
 
 
-def leaving(session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str) -> int:
+def leaving(
+    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, moved: Moved, prefix: str
+) -> int:
     """The number of rows below `prefix` that the moved ones of these tasks delete."""
-    found, values = _leaving(session, physical, spec, staged, tasks, prefix=prefix)
+    found, values = _leaving(session, physical, spec, staged, tasks, moved=moved, prefix=prefix)
     ((count,),) = session.run("SELECT count(*) {found}", *values, found=found)
     return int(count)
 
 
 def delete_moved(
-    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str
+    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, moved: Moved, prefix: str
 ) -> None:
-    """Delete these rows, so that it is remembered."""
-    found, values = _leaving(session, physical, spec, staged, tasks, prefix=prefix)
+    """Delete these rows: so that it is remembered, or for good."""
+    found, values = _leaving(session, physical, spec, staged, tasks, moved=moved, prefix=prefix)
     marks = (REF, INSTANCE, VERSION, DELETED)
+    deletion = (
+        "DELETE FROM {table} AS there USING doomed WHERE {same}"
+        if moved == "forgotten"
+        else "UPDATE {table} AS there SET {changes} FROM doomed WHERE {same}"
+    )
     session.run(
-        "WITH doomed AS MATERIALIZED (SELECT {moved} {found} ORDER BY {key} FOR UPDATE OF there) "
-        "UPDATE {table} AS there SET {changes} FROM doomed WHERE {same}",
+        "WITH doomed AS MATERIALIZED (SELECT {moved} {found} ORDER BY {key} FOR UPDATE OF there) " + deletion,
         *values,
         moved=sql.SQL(", ").join(Name("moved", each) for each in (*spec.key, *marks)),
         found=found,
@@ -176,13 +192,14 @@ def delete_moved(
 
 
 def _leaving(
-    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str
+    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, moved: Moved, prefix: str
 ) -> tuple[sql.Composed, list[Any]]:
     """The part after a SELECT of rows `there`, and of `moved` ones of them."""
     below, bounds = below_prefix(Name("there", checked_prefix(spec, prefix)), prefix)
+    later = sql.SQL("TRUE" if moved == "forgotten" else "{after} > {before}")
     found = sql.SQL(
         "FROM {table} AS there JOIN (SELECT DISTINCT ON ({key}) {values} FROM {staged} WHERE {task} = ANY(%s) "
-        "ORDER BY {key}, {version} DESC) AS moved ON {same} WHERE NOT {gone} AND {below} AND {after} > {before}"
+        "ORDER BY {key}, {version} DESC) AS moved ON {same} WHERE NOT {gone} AND {below} AND {later}"
     ).format(
         table=session.name(spec.table(physical)),
         key=names(spec.key),
@@ -193,8 +210,7 @@ def _leaving(
         same=_same(spec, "moved"),
         gone=Name("there", DELETED),
         below=below,
-        after=Name("moved", VERSION),
-        before=Name("there", VERSION),
+        later=later.format(after=Name("moved", VERSION), before=Name("there", VERSION)),
     )
     return found, [list(tasks), *bounds]
 

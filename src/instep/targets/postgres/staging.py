@@ -23,7 +23,7 @@ from instep.postgres.location import Location
 from instep.targets.postgres.encoding import HEADER, TRAILER, demand_fit, encoded
 from instep.targets.postgres.layout import TableIndex, declared_type
 from instep.targets.postgres.registry import STAGED, Index, lock
-from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import Moved, TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class StagedRows(NamedTuple):
     table: str
     task: int
     rows: int
-    moved: bool = False
+    moved: Moved | None = None
 
 
 def encode(parts: Sequence[StagedRows]) -> bytes:
@@ -53,6 +53,15 @@ def encode(parts: Sequence[StagedRows]) -> bytes:
 
 def decode(staged: bytes) -> list[StagedRows]:
     return [StagedRows(*each) for each in json.loads(staged)["parts"]]
+
+
+def moved_tasks(parts: Iterable[StagedRows]) -> Iterator[tuple[Moved, list[int]]]:
+    """The tasks that have rows that moved, by how these are to be remembered."""
+    found: dict[Moved, list[int]] = {}
+    for each in parts:
+        if each.moved:
+            found.setdefault(each.moved, []).append(each.task)
+    return iter(found.items())
 
 
 @dataclass
@@ -67,8 +76,10 @@ class PostgresTableWriter:
         schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
         definitions = {each.kind: _definition(each) for each in self.index.specs}
         # Rows that moved are told by their task.
-        outputs = {moved: Output(self.place, self.index, self.base, definitions) for moved in (False, True)}
+        outputs: dict[Moved | None, Output] = {}
         for kind, rows, moved, _ in changes:
+            if moved not in outputs:
+                outputs[moved] = Output(self.place, self.index, self.base, definitions)
             output, spec = outputs[moved], spec_of(self.index.specs, kind)
             if rows.num_rows:
                 fitting = checked_rows(spec, schemas[kind], rows)

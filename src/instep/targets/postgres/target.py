@@ -64,9 +64,12 @@ class PostgresTarget(TableIndexes, PostgresIndexes[TableIndex]):
         if not parts:
             return 0
         with self._index(physical) as (session, index):
-            spec, tasks = spec_of(index.specs, OWN), [each.task for each in parts]
+            spec, table = spec_of(index.specs, OWN), parts[0].table
             try:
-                return rows.leaving(session, physical, spec, parts[0].table, tasks, prefix=self.scope)
+                return sum(
+                    rows.leaving(session, physical, spec, table, tasks, moved=moved, prefix=self.scope)
+                    for moved, tasks in staging.moved_tasks(parts)
+                )
             except Missing:
                 return 0  # They are in: `commit` finds that, or asks for them once more.
 
@@ -120,8 +123,8 @@ class PostgresTarget(TableIndexes, PostgresIndexes[TableIndex]):
                 own = [part for part in parts if part.table == table]
                 alone = staging.demand_all(session, index, table, own)
                 rows.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
-                if moved := [part.task for part in own if part.moved]:
-                    rows.delete_moved(session, index.name, spec, table, moved, prefix=self.scope)
+                for moved, tasks in staging.moved_tasks(own):
+                    rows.delete_moved(session, index.name, spec, table, tasks, moved=moved, prefix=self.scope)
                 if alone:
                     done.append(table)
         return done

@@ -4,8 +4,11 @@ import os
 import sys
 
 # Python puts the current folder first, where files of a project could stand in for libraries; `os` is loaded already.
-if not sys.flags.safe_path and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib may stand there, too
-    del sys.path[0]
+try:
+    if not sys.flags.safe_path and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib may stand there
+        del sys.path[0]
+except FileNotFoundError:
+    pass  # The current folder is gone: nothing stands there.
 
 import signal
 

@@ -214,6 +214,19 @@ def test_a_full_disk_is_no_traceback() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_in_a_folder_that_was_deleted_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    script = "cd $0; rmdir $0; $1 --version; exec $1 status"
+    done = subprocess.run(
+        ["sh", "-c", script, tmp_path / "gone", Path(sys.executable).with_name("instep")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (ExitCode.ERROR, "instep")
+    assert done.stderr == "error: the current folder was deleted\nhint: Change to another one: cd ..\n"
+
+
 def test_ctrl_c_ends_a_real_process_with_130(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "instep.yaml")
     process = subprocess.Popen(

@@ -50,6 +50,8 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     """Tell the user; returns the exit code."""
     if os.environ.get("INSTEP_DEBUG"):
         traceback.print_exception(error)
+    if isinstance(error, FileNotFoundError) and _folder_is_gone():
+        error = UserError("the current folder was deleted", hint="Change to another one: cd ..")
     if isinstance(error, Exception):
         error = explained(own_fault(error) or error)
     if _is_interrupt(error):
@@ -62,6 +64,14 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         code = ExitCode.BUSY if isinstance(error, Transient) else ExitCode.ERROR
         return _say(str(error), {"kind": type(error).__name__, "hint": hint}, as_json, code)
     return _unexpected(error, as_json)
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _is_interrupt(error: BaseException) -> bool:

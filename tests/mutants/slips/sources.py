@@ -184,6 +184,13 @@ MUTANTS = [
         _NODES,
     ),
     Mutant(
+        "a row that moves is remembered as deleted where it was, later than it is written where it is",
+        "entities/tables/setup.py",
+        'moved="forgotten" if followed else "remembered",',
+        'moved="remembered",',
+        _NODES,
+    ),
+    Mutant(
         "what a run wrote that has not ended is taken for what was there before it",
         "entities/tables/versions.py",
         "if overtaken(setup.target, ",

@@ -79,36 +79,34 @@ ABOUT: Final = {
     "tests/web/": tuple(f"src/instep/{each}" for each in ("answers", "api", "app", "requests", "web")),
 }
 #: Files of tests, and folders of them, of which all are proofs: they need a server, a Spark or a browser of their own,
-#: or wait for processes. What they have in common with others is seen on SQLite, on Lance and inline.
+#: wait for processes, or try each of many cases. What they have in common with others is seen on SQLite, on Lance and
+#: inline.
 DEAR: Final = tuple(
     f"tests/{each}"
     for each in (
         *("bench/test_corpus_and_truth.py", "bus/test_nats", "bus/test_servers.py"),
-        *(
-            "e2e/cluster/",
-            "e2e/kafka/",
-            "e2e/test_batches.py",
-            "e2e/test_money.py",
-            "e2e/test_requests_at_once.py",
-            "e2e/tables/test_queued_clickhouse.py",
-            "e2e/tables/test_types.py",
-            "e2e/test_state_at_url.py",
-        ),
+        *("documents/test_syntax.py", "documents/test_tokens.py", "documents/test_wrong_"),
+        *("e2e/cluster/", "e2e/kafka/", "e2e/lakes/", "e2e/test_batches.py", "e2e/test_joined_documents.py"),
+        *("e2e/test_money.py", "e2e/test_ownership.py", "e2e/test_requests_at_once.py", "e2e/test_spark.py"),
+        *("e2e/tables/test_queued", "e2e/tables/test_reconcile.py", "e2e/tables/test_types.py"),
+        *("e2e/tables/test_windows.py", "e2e/test_state_at_url.py", "e2e/test_watch.py"),
         *("engine/test_master.py", "engine/test_spark"),
-        *("jobs/test_queue_consumers.py", "ledger/test_mysql.py", "ledger/test_open_servers.py"),
-        *("ledger/test_postgres.py", "ledger/test_processes.py", "ledger/test_sqlite_plans.py"),
+        *("jobs/test_losses.py", "jobs/test_newer_code.py", "jobs/test_outages.py", "jobs/test_queue_consumers.py"),
+        *("ledger/test_mysql.py", "ledger/test_open_servers.py", "ledger/test_postgres.py"),
+        *("ledger/test_processes.py", "ledger/test_recent_entries.py", "ledger/test_sqlite_plans.py"),
         *("queues/test_clickhouse", "queues/test_killed_backfill.py", "queues/test_postgres"),
         *("simulator/test_queues.py", "simulator/test_windows.py", "soak/test_full_disk.py", "soak/test_outage.py"),
-        *("sources/tables/test_clickhouse.py", "sources/tables/test_database_probe.py", "sources/tables/test_spark"),
+        *("sources/tables/test_clickhouse.py", "sources/tables/test_database_probe.py"),
+        *("sources/tables/test_lake_windows.py", "sources/tables/test_spark", "sources/test_object_store.py"),
+        *("sources/test_s3_inventory.py", "sources/test_sqs_events.py"),
+        *("targets/elasticsearch/", "targets/milvus/", "targets/opensearch/", "targets/postgres/"),
         *(
-            "sources/test_object_store.py",
-            "sources/test_sqs_events.py",
-            "targets/elasticsearch/",
-            "targets/milvus/",
-            "targets/opensearch/",
+            "targets/test_clickhouse",
+            "targets/test_dripping.py",
+            "targets/test_qdrant",
+            "targets/test_wrong_targets.py",
         ),
-        *("targets/postgres/", "targets/test_clickhouse", "targets/test_dripping.py", "targets/test_qdrant"),
-        *("telemetry/test_traces.py", "web/"),
+        *("telemetry/test_lineage", "telemetry/test_traces.py", "web/"),
     )
 )
 

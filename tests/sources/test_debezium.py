@@ -232,7 +232,7 @@ def test_logical_types_are_read_by_the_schema(tmp_path: Path) -> None:
         "day": "2026-11-27",
         "milli": "2026-11-27T10:00:00.123000+00:00",
         "micro": "2026-11-27T10:00:00.123456+00:00",
-        "nano": "2026-11-27T10:00:00.123456+00:00",
+        "nano": "2026-11-27T10:00:00.123456789+00:00",
         "zoned": "2026-11-27T10:00:00Z",
         "none": None,
     }
@@ -252,6 +252,21 @@ def test_rows_whose_decimal_keys_differ_in_their_last_digit_are_two_documents(tm
         after = row(1) | {"id": base64.b64encode(key.to_bytes(16, "big", signed=True)).decode()}
         lines.append({"schema": schema, "payload": event("c", after=after)})
     assert list(texts(feed(tmp_path / "f", *lines))) == [*map(str, keys)]
+
+
+@pytest.mark.parametrize("key", [1_795_773_600_123_456_788, 1_795_773_600_000_000_000, 1_795_773_600_000_000_998, -2])
+@pytest.mark.parametrize("name", ["NanoTimestamp", "NanoTime"])
+def test_rows_whose_keys_differ_by_a_nanosecond_are_two_documents(tmp_path: Path, key: int, name: str) -> None:
+    """Their tombstones in a topic, whose keys have a schema of their own, are of the same two."""
+    fields = [{"field": "id", "type": "int64", "name": f"io.debezium.time.{name}"}]
+    after = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    rows = [event("c", after=row(key + more, subject=f"+{more}")) for more in (0, 1)]
+    source = feed(tmp_path / "f", *({"schema": after, "payload": each} for each in rows))
+    found = [each.uri for each in source.list().documents]
+    assert len(set(found)) == 2
+    assert [title for _, title in texts(source).values()] == ["+0", "+1"]
+    keys = [{"schema": {"type": "struct", "fields": fields}, "payload": {"id": key + more}} for more in (0, 1)]
+    assert [LINES.keyed(json.dumps(each).encode(), "Ticket") for each in keys] == found
 
 
 def test_numbers_and_lists_are_made_where_columns_are_to_have_them(tmp_path: Path) -> None:

@@ -230,7 +230,10 @@ def _days(value: int) -> str:
 
 
 def _moment(value: int, *, per_second: int) -> str:
-    return (_EPOCH + timedelta(microseconds=value * 1_000_000 // per_second)).isoformat()
+    """With nanoseconds where it has any: no two moments are one key."""
+    microseconds, rest = divmod(value * 1_000_000_000 // per_second, 1_000)
+    text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds" if rest else "auto")
+    return text.replace("+", f"{rest:03}+") if rest else text
 
 
 def _decimal(value: str, *, scale: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
@@ -61,6 +63,55 @@ def test_nodes_are_followed_without_a_feed_and_in_partitions(tmp_path: Path) -> 
     assert "ALTER TABLE … SET TBLPROPERTIES" in " ".join(found.plan.found.warnings)
     assert lake.run(full_refresh=True).counts.written == 20
     assert lake.wrong() == ""
+
+
+def forget_partitions(lake: DeltaLake) -> None:
+    """What the last commit took away comes without the values of its partition, as writers may leave it."""
+    file = Path(lake.path) / "_delta_log" / f"{lake.version:020}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    removed = [each["remove"] for each in actions if "remove" in each]
+    assert removed
+    for each in removed:
+        each["extendedFileMetadata"] = False
+        for name in ("partitionValues", "size"):
+            each.pop(name, None)
+    file.write_text("".join(json.dumps(each) + "\n" for each in actions))
+
+
+def test_files_that_go_without_saying_of_which_partition_take_their_rows_along(tmp_path: Path) -> None:
+    """Their namespace is the partition."""
+    lake = DeltaNodes(tmp_path / "desk", properties={}, entity=["scope: path"])
+    lake.declare()
+    text = (lake.root / "instep.yaml").read_text()
+    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
+    lake.tickets = {number: f"Ticket {number}" for number in range(10)}
+    paths = pa.array([f"{1 + number % 2}/" for number in lake.tickets])
+    write_deltalake(lake.path, rows(lake.tickets).append_column("path", paths), partition_by=["path"])
+    lake.app().run()
+    assert lake.wrong() == ""
+
+    lake.delete(3, 4)
+    forget_partitions(lake)
+    found = lake.app().run()
+    assert lake.wrong() == ""
+    (why,) = {said for each in found for said in each.plan.found.why if "all rows" in said}
+    assert "its version 1 has a file without saying of which partition" in why
+
+    lake.delete(5)
+    assert sum(each.counts.read for each in lake.app().run()) == 1, "the next one is followed again"
+    assert lake.wrong() == ""
+
+
+def test_documents_whose_key_has_the_partition_go_with_files_that_do_not_name_it(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path / "desk", document="key: [day, id], text: body", properties={})
+    lake.declare()
+    both = [rows({1: "a", 2: "b"}, day=day) for day in ("Monday", "Tuesday")]
+    write_deltalake(lake.path, pa.concat_tables(both), partition_by=["day"])
+    lake.run()
+    lake.table.delete("id = 1 AND day = 'Monday'")
+    forget_partitions(lake)
+    assert "all rows were compared: " in said(lake)
+    assert {uri.removeprefix("table://Ticket/") for uri, _ in lake._stored()} == {"Monday/2", "Tuesday/1", "Tuesday/2"}
 
 
 def test_a_feed_that_is_switched_on_later_is_followed(lake: DeltaLake) -> None:

@@ -60,9 +60,10 @@ def actions_of(files: Any, version: int) -> list[dict[str, Any]]:
         raise Unfollowable(f"its version {version} is not in its log any more") from None
 
 
-def change_files(files: Any, schema: pa.Schema, between: Between) -> list[ChangeFile] | None:
+def change_files(files: Any, schema: pa.Schema, partitions: Sequence[str], between: Between) -> list[ChangeFile] | None:
     """The files of all commits, in order; None where one of them does not lie in the table, or has a partition that is
-    not understood here.
+    not understood here. Raises `Unfollowable` where one does not say its values of the columns in `partitions`: a log
+    need not have these of a file that goes.
     """
     found: list[ChangeFile] = []
     for version in range(between.since + 1, between.until + 1):
@@ -78,7 +79,10 @@ def change_files(files: Any, schema: pa.Schema, between: Between) -> list[Change
         ]
         for each, sign in named:
             path, size = unquote(each["path"]), each.get("size")
-            partition = _partition(schema, each.get("partitionValues") or {})
+            values = each.get("partitionValues") or {}
+            if not values.keys() >= set(partitions):
+                raise Unfollowable(f"its version {version} has a file without saying of which partition")
+            partition = _partition(schema, values)
             if "://" in path or path.startswith("/") or partition is None or each.get("deletionVector"):
                 return None
             found.append(ChangeFile(path, WINDOW_BYTES if size is None else size, sign, partition))

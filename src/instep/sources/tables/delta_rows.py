@@ -180,11 +180,15 @@ class DeltaRows(Lake["DeltaTable"]):
         known: dict[Any, list[list[ChangeFile]] | None] = dict(self._known)
         if asked in known:
             return known[asked]
-        files = change_files(log_of(table, self.options), self._schema(table), between) if _plain_files(table) else None
+        files = self._files_between(table, between) if _plain_files(table) else None
         found = None if files is None else in_portions(files, lambda each: each.size, WINDOW_BYTES)
         self._known.clear()
         self._known[asked] = found
         return found
+
+    def _files_between(self, table: DeltaTable, between: Between) -> list[ChangeFile] | None:
+        partitions = table.metadata().partition_columns
+        return change_files(log_of(table, self.options), self._schema(table), partitions, between)
 
     def portions(self, version: int) -> int:
         """See `lake_table.VersionedRows`: its files. Where these do not say it all, all rows are one portion."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError
@@ -74,16 +74,52 @@ def test_in_whatever_order_partitions_are_read_what_was_last_counts(events: list
     assert versions(read) == wanted
 
 
+def changed(moment: int, time: int, row: int | None, source: dict[str, Any], *, schema: bool = False) -> Message:
+    """A row that is put into its own partition, or an emptied table in another."""
+    after = None if row is None else {"id": row, "body": "text"}
+    event: dict[str, Any] = {"op": "t" if row is None else "c", "after": after, "source": source}
+    value = {"schema": {}, "payload": event} if schema else event
+    return Message(9 if row is None else row, moment, time, None, json.dumps(value).encode())
+
+
+@given(
+    events=st.lists(st.one_of(st.integers(0, 2), st.integers(0, 2), st.none()), max_size=12),
+    order=st.permutations([0, 1, 2, 9]),
+    log=st.sampled_from(["postgres", "mysql"]),
+    schema=st.booleans(),
+)
+def test_of_one_millisecond_the_log_of_the_database_says_which_rows_an_emptied_table_still_had(
+    events: list[int | None], order: list[int], log: str, schema: bool
+) -> None:
+    """As when a connector catches up, or empties and fills a table in one transaction."""
+    happened, there = [], dict[int, Message]()
+    for moment, row in enumerate(events, 1):
+        place = {"lsn": moment} if log == "postgres" else {"file": f"log.{9 + moment // 4}", "pos": 4 + moment % 4}
+        happened.append(changed(moment, moment // 5, row, place, schema=schema))
+        there = {} if row is None else there | {row: happened[-1]}
+    read = [each for partition in order for each in happened if each.partition == partition]
+    wanted = {f"feed://Ticket/{row}": f"tickets/{each.partition}/{each.offset}" for row, each in there.items()}
+    assert versions(read) == wanted
+
+
+@pytest.mark.parametrize("source", [{}, {"lsn": None, "pos": 4}, {"file": 5}, {"scn": "12"}], ids=str)
+def test_a_row_of_the_millisecond_in_which_a_table_was_emptied_stays_unless_it_is_known_to_be_older(
+    source: dict[str, Any],
+) -> None:
+    row, emptied = changed(1, 5, 0, source), changed(2, 5, None, source)
+    assert versions([row, emptied]) == versions([emptied, row]) == {"feed://Ticket/0": "tickets/0/1"}
+
+
 def test_a_row_whose_key_changes_leaves_no_document_behind() -> None:
     """As of a key that is not the primary one. What another row puts under the former key later stays."""
 
-    def changed(moment: int, before: int | None, after: int, partition: int = 0) -> Message:
+    def moved(moment: int, before: int | None, after: int, partition: int = 0) -> Message:
         rows = [None if each is None else {"id": each, "body": str(moment)} for each in (before, after)]
         said = {"op": "u", "before": rows[0], "after": rows[1]}
         return Message(partition, moment, moment, b'{"primary": 7}', json.dumps(said).encode())
 
     newest = _Newest(SOURCE, None)
-    for each in (changed(1, None, 1), changed(2, 1, 2), changed(4, None, 3, partition=1), changed(3, 3, 5)):
+    for each in (moved(1, None, 1), moved(2, 1, 2), moved(4, None, 3, partition=1), moved(3, 3, 5)):
         newest.add(each)
     listing = newest.listing()
     assert {each.uri: each.version for each in listing.documents} == {

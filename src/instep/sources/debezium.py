@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from instep.sources.feed_lines import SCHEME, LineContent, Malformed, Told
+from instep.sources.feed_lines import SCHEME, LineContent, Malformed, Place, Told
 
 #: Stands for a value that PostgreSQL did not send, since it is stored apart (TOAST) and was not changed.
 _NOT_SENT: Final = "__debezium_unavailable_value"
@@ -65,6 +65,22 @@ class _Key(msgspec.Struct):
     schema: msgspec.Raw = _NULL
 
 
+class _Source(msgspec.Struct):
+    """The place of a change in the log of PostgreSQL, or of MySQL and MariaDB."""
+
+    lsn: int | None = None
+    file: str | None = None
+    pos: int | None = None
+
+
+class _Sourced(msgspec.Struct):
+    """A line, or the payload of one that has its schema beside it: what it says of its place."""
+
+    source: _Source | None = None
+    payload: _Sourced | None = None
+
+
+_SOURCED: Final = msgspec.json.Decoder(_Sourced)
 _EVENT: Final = msgspec.json.Decoder(_Event | None)
 _KEY: Final = msgspec.json.Decoder(_Key)
 _ROW: Final = msgspec.json.Decoder(dict[str, Any] | None)
@@ -114,6 +130,17 @@ class DebeziumLines:
             return self._uri(row, {} if alone else _types_of_key(bytes(found.schema)), entity)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Malformed("the key is not a JSON object") from None
+
+    def place(self, line: bytes) -> Place | None:
+        try:
+            found = _SOURCED.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        source = (found.payload or found).source or _Source()
+        if source.lsn is not None:
+            return 0, "", source.lsn
+        # The files are numbered.
+        return None if source.file is None or source.pos is None else (len(source.file), source.file, source.pos)
 
     def _before(self, event: _Event, types: Mapping[str, _Type], entity: str) -> str | None:
         """The document that a changed row was before, as far as it is told: of a primary key that changes there are two

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -44,6 +44,10 @@ class LineContent(NamedTuple):
     fields: Mapping[str, Any]
 
 
+#: A place in the log of a database: what is later there is greater.
+Place: TypeAlias = tuple[int, str, int]
+
+
 class LineFormat(Protocol):
     """A format of lines. Picklable: tasks read by it."""
 
@@ -57,6 +61,9 @@ class LineFormat(Protocol):
 
     def keyed(self, key: bytes, entity: str) -> str:
         """The URI of the document that a message's key names. Raises `Malformed`."""
+
+    def place(self, line: bytes) -> Place | None:
+        """The place of the change in the log of its database, as far as the line tells it."""
 
 
 class JsonLines:
@@ -80,6 +87,9 @@ class JsonLines:
             return _uri(key.decode(), None, entity)
         except UnicodeDecodeError:
             raise Malformed("the key is not UTF-8") from None
+
+    def place(self, line: bytes) -> None:
+        """No line tells it."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

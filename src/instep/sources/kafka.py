@@ -101,6 +101,15 @@ class KafkaTopic:
 
     def _until(self, moment: int, start: Offsets, end: Offsets) -> Offsets:
         """The first offset of each partition that is not before this moment (in milliseconds)."""
+        return end.up_to(self._at(moment, end), start)
+
+    def since(self, moment: int, start: Offsets) -> Offsets:
+        """The start, or earlier offsets: all messages behind them that are not before this moment (in milliseconds)."""
+        found = self._at(moment, start).next
+        return Offsets(start.topic, {each: min(offset, found[each]) for each, offset in start.next.items()})
+
+    def _at(self, moment: int, end: Offsets) -> Offsets:
+        """The first offset of each partition that is not before this moment; the end where there is none."""
         kafka = _library()
         admin, said = _admin(self)
         places = [kafka.TopicPartition(self.name, each) for each in end.next]
@@ -109,7 +118,7 @@ class KafkaTopic:
         except (kafka.KafkaException, TimeoutError) as error:
             raise self._problem(error, said) from None
         there = {each: found[each] if found[each] >= 0 else last for each, last in end.next.items()}
-        return end.up_to(Offsets(end.topic, there), start)
+        return Offsets(end.topic, there)
 
     def tombstones_kept(self) -> int | None:
         """The milliseconds for which a topic that is compacted keeps its tombstones; None if it is not, or nobody may

@@ -21,7 +21,7 @@ from instep.domain.texts import amount
 from instep.domain.topic_offsets import Gap, Offsets
 from instep.errors import UserError
 from instep.sources.document_source import Answer, Content, Listing, Unreadable
-from instep.sources.feed_lines import LineContent, LineFormat, Malformed, Told
+from instep.sources.feed_lines import LineContent, LineFormat, Malformed, Place, Told
 from instep.sources.local_files import check_size
 
 if TYPE_CHECKING:
@@ -90,12 +90,19 @@ class TopicSource:
         start = state.end.begun(since, state.first)
         last = state.end if until is None else state.end.up_to(until, start)
         end = last if most is None else self.topic.within(start, last, most)
+        newest = self._newest(start, end, progress)
+        behind = state.end.waiting(end) > 0
+        waiting, left, empty = last.waiting(start), last.waiting(end), end.waiting(start) - newest.seen
+        if since is not None and newest.emptied is not None:
+            # Of other partitions an earlier run may have read what came after that.
+            newest = self._newest(self.topic.since(newest.emptied, start), end, progress)
+        return TopicRead(newest.listing(), end, last, state.first, waiting, left, behind, empty)
+
+    def _newest(self, start: Offsets, end: Offsets, progress: Callable[[int], None] | None) -> _Newest:
         newest = _Newest(self, progress)
         for message in self.topic.messages(start, end):
             newest.add(message)
-        behind = state.end.waiting(end) > 0
-        waiting, left, empty = last.waiting(start), last.waiting(end), end.waiting(start) - newest.seen
-        return TopicRead(newest.listing(), end, last, state.first, waiting, left, behind, empty)
+        return newest
 
     def _demand_whole(self, since: Offsets, end: Offsets, first: Mapping[int, int]) -> None:
         hint = "Rebuild it from the messages that the topic has now: instep run --full-refresh"
@@ -169,7 +176,8 @@ class _Last(msgspec.Struct, frozen=True, gc=False):
 
 class _Newest:
     """The newest message of each document. In a partition the order is that of the offsets; between partitions, as when
-    some were added, that of the timestamps.
+    some were added, that of the timestamps. What is not known to be older than an emptied table stays: of the same
+    millisecond only places in the log of the database tell that.
     """
 
     def __init__(self, source: TopicSource, progress: Callable[[int], None] | None) -> None:
@@ -212,8 +220,25 @@ class _Newest:
         if not any(_older(new, each) for each in known) and not self._before_emptied(new):
             self._wrong[uri] = new
 
+    @property
+    def emptied(self) -> int | None:
+        """The moment when the table was last emptied."""
+        return max((each.time for each in self._emptied.values()), default=None)
+
     def _before_emptied(self, new: _Last) -> bool:
-        return any(_older(new, each) for each in self._emptied.values())
+        return any(self._precedes(new, each) for each in self._emptied.values())
+
+    def _precedes(self, row: _Last, emptied: _Last) -> bool:
+        if row.partition == emptied.partition:
+            return row.offset < emptied.offset
+        if row.time != emptied.time:
+            return row.time < emptied.time
+        of_row, of_emptied = self._place(row), self._place(emptied)
+        return of_row is not None and of_emptied is not None and of_row < of_emptied
+
+    def _place(self, last: _Last) -> Place | None:
+        mark, said = last.locator[:1], last.locator[1:]
+        return self._source.lines.place(said.encode()) if mark == _TEXT else None
 
     def _told(self, message: Message) -> Told | None:
         lines, entity, value = self._source.lines, self._source.entity, message.value
@@ -226,9 +251,11 @@ class _Newest:
         return lines.told(value, entity, _PLACED)
 
     def _empty(self, message: Message) -> None:
-        at = _Last(message.partition, message.offset, message.time, -1, "")
+        said = (message.value or b"").decode(errors="replace")
+        at = _Last(message.partition, message.offset, message.time, -1, f"{_TEXT}{said}")
         self._last, self._wrong = (
-            {uri: each for uri, each in some.items() if _older(at, each)} for some in (self._last, self._wrong)
+            {uri: each for uri, each in some.items() if not self._precedes(each, at)}
+            for some in (self._last, self._wrong)
         )
         self._emptied[at.partition] = at
 

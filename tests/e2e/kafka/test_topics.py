@@ -355,6 +355,26 @@ def test_debezium_events_and_their_tombstones(place: Followed) -> None:
     assert place.texts() == ["four"]
 
 
+def test_an_emptied_table_takes_no_row_away_that_an_earlier_run_has_read_of_another_partition(place: Followed) -> None:
+    """That it was emptied is told in one partition, which may come to us after later messages of others."""
+    place.declare(", format: debezium", "document: {key: id, text: body}")
+    place.kafka.grow(place.topic, 3)
+
+    def event(partition: int, time: int, number: int | None) -> dict[str, Any]:
+        row = None if number is None else {"id": number, "body": f"row {number}"}
+        value = {"op": "t" if row is None else "c", "after": row, "source": {"lsn": time}}
+        return {"value": json.dumps(value), "partition": partition, "timestamp": _MOMENT + time // 10}
+
+    place.send(event(0, 10, 1), event(1, 90, 2), event(1, 91, 3), event(2, 30, 4), event(1, 120, 5), event(2, 140, 6))
+    place.run()
+    place.send(event(0, 100, None))
+    (done,) = place.run()
+    assert (place.texts(), done.counts.written, done.counts.deleted) == (["row 5", "row 6"], 0, 4)
+    place.send(event(0, 110, 7))
+    place.run()
+    assert place.texts() == ["row 5", "row 6", "row 7"]
+
+
 def test_partitions_that_are_added_are_read_from_their_beginning(place: Followed) -> None:
     place.put(a="one")
     place.run()

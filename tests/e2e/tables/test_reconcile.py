@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -105,6 +106,44 @@ def test_a_row_that_a_later_file_moves_away_is_not_missing(quick: QuickShop, pat
     assert not compared(quick, "Ticket@1/2").differs
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_row_of_the_index_that_only_a_later_file_deletes_is_gone(quick: QuickShop, many: bool) -> None:
+    """As of an index that was restored from a backup. Either side may have fewer rows: these are in memory."""
+    quick.by_files = True
+    quick.run("Person")
+    shutil.copytree(quick.root / "index", quick.root / "backup")
+    folder = quick.root / "people"
+    rows = [
+        {"id": key, "name": "gone", "at": quick.now, "gone": True} for key in (3, *(range(500, 700) if many else ()))
+    ]
+    rows.append({"id": 4, "name": "gone", "at": quick.now - timedelta(days=900), "gone": True})
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(folder / "0.parquet")), folder / "gone.parquet")
+    quick.run("Person")
+    assert not compared(quick, "Person").differs
+    shutil.rmtree(quick.root / "index")
+    shutil.move(quick.root / "backup", quick.root / "index")
+    found = compared(quick, "Person")
+    assert (found.counts, found.gone) == ({"missing": 0, "gone": 1, "behind": 0, "ahead": 0}, ["3"])
+    assert [each.key for each in found.deleted] == [key_of(3)]
+
+
+@pytest.mark.parametrize("path", ["9/9/", "1/3/", None])
+def test_a_row_of_the_index_that_only_a_later_file_moves_away_is_gone(quick: QuickShop, path: str | None) -> None:
+    quick.by_files = True
+    quick.run("Ticket")
+    shutil.copytree(quick.root / "index", quick.root / "backup")
+    folder = quick.root / "tickets"
+    key = next(key for (key,), row in quick.rows["tickets"].items() if _is_here(row))
+    rows = [{"id": key, "path": path, "title": "moved", "author": 3, "at": quick.now, "gone": False}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(folder / "0.parquet")), folder / "moved.parquet")
+    quick.run("Ticket")
+    shutil.rmtree(quick.root / "index")
+    shutil.move(quick.root / "backup", quick.root / "index")
+    assert compared(quick, "Ticket@1/2").gone == [str(key)]
+    there = compared(quick, "Ticket@1/3")
+    assert there.counts == {"missing": int(path == "1/3/"), "gone": 0, "behind": 0, "ahead": 0}
+
+
 def test_a_namespace_is_compared_by_itself(quick: QuickShop) -> None:
     quick.run("Ticket")
     (key,) = next(key for key, row in quick.rows["tickets"].items() if _is_here(row))
@@ -167,6 +206,25 @@ def test_a_repair_deletes_what_is_gone_and_reads_what_is_missing(shop: Shop) -> 
     shop.run("Ticket")
     shop.run("Ticket@1/2", repair=True)
     assert shop.wrong("Ticket") == {}
+
+
+@pytest.mark.spark
+def test_a_repair_deletes_what_only_a_later_file_has_deleted_also_where_spark_reads_the_keys(shop: Shop) -> None:
+    shop.edit("source: {type: spark, path: people}", "source: {type: spark, path: people, sql: SELECT * FROM source}")
+    shop.run("Person")
+    shutil.copytree(shop.root / "index", shop.root / "backup")
+    rows = [{"id": 3, "name": "gone", "at": shop.now, "gone": True}]
+    schema = pq.read_schema(shop.root / "people" / "0.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), shop.root / "people" / "gone.parquet")
+    shop.put("people", id=3, gone=True)
+    shop.run("Person")
+    assert shop.wrong("Person") == {}
+    shutil.rmtree(shop.root / "index")
+    shutil.move(shop.root / "backup", shop.root / "index")
+    assert shop.wrong("Person") != {}
+    result = shop.run("Person", repair=True)["Person"]
+    assert (result.plan.found.why, result.counts.deleted, shop.wrong("Person")) == (["1 gone"], 1, {})
+    assert shop.run("Person", repair=True)["Person"].plan.kind is Kind.NOTHING
 
 
 @pytest.mark.spark

@@ -31,7 +31,7 @@ from instep.targets.table_target import OWN, VERSION, spec_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.pipeline.tables.key_comparison import Compared
+    from instep.pipeline.tables.key_comparison import Compared, Sums
     from instep.pipeline.tables.sides import KeyReader, Side
 
 
@@ -97,13 +97,12 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     demand_rest(setup, ledger, checkpoint)
     reader = _reader(setup)
     source, target = _source(setup, reader), _target(setup, checkpoint.physical, reader)
-    # One file may have a row that another one says is deleted, or in another namespace.
-    moves = setup.others(ledger) is not None
-    outlived = setup.source.files() and (reader.deleted is not None or moves)
-    all_rows = _source(setup, replace(reader, deleted=None), everywhere=moves) if outlived else None
+    outside = _outside(setup, ledger, reader)
     # The index first: what comes into it in between is in the source, too.
     stored = target.sums()
     there = source.sums()
+    for each in _overtaken(source, there, outside) if outside else ():
+        there.leave_out(each)
     ranges = stored.differing(there)
     number = stored.in_ranges(ranges) + there.in_ranges(ranges)
     if number > _MOST_ROWS:
@@ -111,7 +110,7 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
             f"{setup.ref}: so much differs that {number:,} rows would have to be compared one by one",
             hint="Bring it up to date first: instep run. If it differs as much then: instep run --full-refresh",
         )
-    found = _compared(source, target, all_rows, frozenset(ranges))
+    found = _compared(source, target, outside, ranges)
     demand_rest(setup, ledger, checkpoint)
     failing = set(ledger.failures.versions(setup.ref, generation))
     texts = {name: _texts(rows) for name, rows in found._asdict().items()}
@@ -137,12 +136,43 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     )
 
 
-def _compared(source: Side, target: Side, all_rows: Side | None, ranges: frozenset[int]) -> Compared:
-    from instep.pipeline.tables.key_comparison import compare_rows, not_deleted_since
+def _outside(setup: TableAdapters, ledger: Ledger, reader: KeyReader) -> Side | None:
+    """Rows of files that are deleted, or in other namespaces: others may have earlier versions of them, which are
+    neither. None: there are no such rows.
+    """
+    moves = setup.others(ledger) is not None
+    if not setup.source.files() or not (reader.deleted or moves):
+        return None
+    scope = (setup.rows.scope, setup.ref.scope.path) if moves and setup.rows.scope else None
+    return _source(setup, replace(reader, elsewhere=scope, outside=True), everywhere=moves)
 
-    theirs = target.rows(ranges)
-    ours = source.rows(ranges)
-    return compare_rows(ours if all_rows is None else not_deleted_since(ours, all_rows.rows(ranges)), theirs)
+
+def _overtaken(source: Side, there: Sums, outside: Side) -> Iterator[pa.Table]:
+    """The rows of which there is a later version outside. Of the smaller side a portion is in memory at a time, with
+    what the other has of the same keys.
+    """
+    from instep.pipeline.tables.key_comparison import in_ranges, overtaken, with_keys_of
+
+    away = outside.sums()
+    if away.rows.sum() < there.rows.sum():
+        for ranges in away.in_portions(_MOST_ROWS):
+            later = outside.rows(in_ranges(ranges))
+            rows = source.rows(with_keys_of(later))
+            yield overtaken(rows, later)
+        return
+    for ranges in there.in_portions(_MOST_ROWS) if away.rows.any() else ():
+        rows = source.rows(in_ranges(ranges))
+        yield overtaken(rows, outside.rows(with_keys_of(rows)))
+
+
+def _compared(source: Side, target: Side, outside: Side | None, ranges: Sequence[int]) -> Compared:
+    from instep.pipeline.tables.key_comparison import compare_rows, in_ranges, not_overtaken, with_keys_of
+
+    kept = in_ranges(ranges)
+    theirs, ours = target.rows(kept), source.rows(kept)
+    if outside is not None:
+        ours = not_overtaken(ours, outside.rows(with_keys_of(ours)))
+    return compare_rows(ours, theirs)
 
 
 def _reader(setup: TableAdapters) -> KeyReader:

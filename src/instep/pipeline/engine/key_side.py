@@ -12,7 +12,7 @@ import pyarrow as pa
 from instep.own_code import send_instep
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.tasks import ddl
-from instep.pipeline.tables.key_comparison import SUMS_SCHEMA, Sums, kept, summed
+from instep.pipeline.tables.key_comparison import SUMS_SCHEMA, Keep, Sums, summed
 from instep.pipeline.tables.sides import KeyReader
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
 @dataclass(frozen=True, slots=True)
 class SparkSide:
-    """Read by Spark's tasks: each tells its sums, and then the rows of the ranges."""
+    """Read by Spark's tasks: each tells its sums, and then the rows that are kept."""
 
     frame: Callable[[], DataFrame]
     reader: KeyReader
@@ -31,8 +31,8 @@ class SparkSide:
     def sums(self) -> Sums:
         return Sums.decode(self._collected(_Summing(self.reader), SUMS_SCHEMA))
 
-    def rows(self, ranges: frozenset[int]) -> pa.Table:
-        return self._collected(_Keeping(self.reader, ranges), self.reader.schema).cast(self.reader.schema)
+    def rows(self, kept: Keep) -> pa.Table:
+        return self._collected(_Keeping(self.reader, kept), self.reader.schema).cast(self.reader.schema)
 
     def _collected(self, task: Callable[[Batches], Batches], schema: pa.Schema) -> pa.Table:
         frame = self.frame()
@@ -62,7 +62,7 @@ class _Summing:
 @dataclass(frozen=True, slots=True)
 class _Keeping:
     reader: KeyReader
-    ranges: frozenset[int]
+    kept: Keep
 
     def __call__(self, batches: Batches) -> Batches:
-        return kept(self.reader.read(batches), self.ranges)
+        return self.kept(self.reader.read(batches))

@@ -8,7 +8,7 @@ the rows are; of the others the rows themselves are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -20,6 +20,9 @@ from instep.arrow.keys import key_numbers, mixed
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+
+#: What is kept of the rows of a side. Picklable.
+Keep: TypeAlias = "Callable[[Batches], Batches]"
 
 RANGES = 1 << 16
 _SHIFT = np.uint64(48)
@@ -65,6 +68,19 @@ class Sums:
         with np.errstate(over="ignore"):
             self.sums += other.sums
 
+    def leave_out(self, rows: pa.Table) -> None:
+        """Forget rows that were added."""
+        found = Sums.of(rows.combine_chunks().to_batches())
+        self.rows -= found.rows
+        with np.errstate(over="ignore"):
+            self.sums -= found.sums
+
+    def in_portions(self, most: int) -> list[frozenset[int]]:
+        """The ranges that have rows, in portions of about so many rows at most."""
+        there = np.flatnonzero(self.rows)
+        portions = (np.cumsum(self.rows[there]) - 1) // most
+        return [frozenset(map(int, there[portions == each])) for each in np.unique(portions)]
+
     def differing(self, other: Sums) -> Sequence[int]:
         """The ranges that differ."""
         return [int(each) for each in np.flatnonzero((self.rows != other.rows) | (self.sums != other.sums))]
@@ -103,9 +119,30 @@ def kept(batches: Batches, ranges: frozenset[int]) -> Batches:
             yield found
 
 
-def in_ranges(ranges: Iterable[int]) -> partial[Batches]:
-    """`kept`, for tasks."""
+def in_ranges(ranges: Iterable[int]) -> Keep:
+    """Keep the rows in these ranges."""
     return partial(kept, ranges=frozenset(ranges))
+
+
+def with_keys_of(rows: pa.Table) -> Keep:
+    """Keep the rows with keys of these."""
+    return partial(_named, numbers=np.unique(_numbers(rows)))
+
+
+def _named(batches: Batches, numbers: Numbers) -> Batches:
+    for each in batches:
+        _, there = _places(numbers_of(each), numbers)
+        found = each.filter(pa.array(there))
+        if found.num_rows:
+            yield found
+
+
+def _places(numbers: Numbers, ordered: Numbers) -> tuple[np.ndarray[Any, Any], Any]:
+    """The places of numbers among others, and whether they are there."""
+    if not len(ordered):
+        return np.zeros(len(numbers), np.int64), np.zeros(len(numbers), bool)
+    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+    return at, ordered[at] == numbers
 
 
 class Compared(NamedTuple):
@@ -139,20 +176,33 @@ def compare_rows(source: pa.Table, target: pa.Table) -> Compared:
     )
 
 
-def not_deleted_since(rows: pa.Table, all_rows: pa.Table) -> pa.Table:
-    """The rows without those that are deleted by a later version: `all_rows` have the deleted ones as well."""
-    found, numbers = _latest(rows)
-    latest, there = _latest(all_rows)
-    last: Any = latest.column(VERSION).to_numpy()
-    own: Any = found.column(VERSION).to_numpy()
-    return found.filter(pa.array(own >= last[np.searchsorted(there, numbers)]))
+def overtaken(rows: pa.Table, outside: pa.Table) -> pa.Table:
+    """The rows of which there is a later version among those `outside`."""
+    return rows.filter(pa.array(_are_overtaken(rows, outside)))
+
+
+def not_overtaken(rows: pa.Table, outside: pa.Table) -> pa.Table:
+    """The rows of which there is no later version among those `outside`."""
+    return rows.filter(pa.array(~_are_overtaken(rows, outside)))
+
+
+def _are_overtaken(rows: pa.Table, outside: pa.Table) -> Any:
+    latest, ordered = _latest(outside)
+    at, there = _places(_numbers(rows), ordered)
+    if not len(ordered):
+        return there
+    last, own = (np.asarray(each.column(VERSION).to_numpy()).astype(np.int64) for each in (latest, rows))
+    return there & (own < last[at])
+
+
+def _numbers(rows: pa.Table) -> Numbers:
+    batches = rows.combine_chunks().to_batches()
+    return numbers_of(batches[0]) if batches else np.zeros(0, np.uint64)
 
 
 def _latest(rows: pa.Table) -> tuple[pa.Table, Numbers]:
     """Sort rows by the numbers of their keys, and keep one of each key."""
-    rows = rows.combine_chunks()
-    batches = rows.to_batches()
-    numbers = numbers_of(batches[0]) if batches else np.zeros(0, np.uint64)
+    numbers = _numbers(rows)
     versions = np.asarray(rows.column(VERSION).to_numpy()).astype(np.int64)
     order = np.lexsort((versions, numbers))
     ordered = numbers[order]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.arrow.types import arrow_type
-from instep.domain.columns import BOOL, TIMESTAMP, Column
-from instep.pipeline.tables.key_comparison import VERSION, Sums, kept
+from instep.domain.columns import BOOL, STRING, TIMESTAMP, Column
+from instep.pipeline.tables.key_comparison import VERSION, Keep, Sums
 from instep.pipeline.tables.values import fitted
-
-if TYPE_CHECKING:
-    pass
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
@@ -24,16 +23,22 @@ Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 class KeyReader:
     """Rows of a source → their keys and versions; rows that are deleted, and those without a key, are left out.
     Picklable: it travels to tasks.
+
+    `elsewhere`: the column of the scope, and its path: rows that are not in it are left out as well. `outside`: these,
+    and the deleted ones, are read in place of the others.
     """
 
     keys: tuple[Column, ...]
     watermark: str | None
     deleted: str | None
+    elsewhere: tuple[str, str] | None = None
+    outside: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that the rows have, in this order."""
-        marks = (each for each in (self.watermark, self.deleted) if each)
+        scope = self.elsewhere[0] if self.elsewhere else None
+        marks = (each for each in (self.watermark, self.deleted, scope) if each)
         return tuple(dict.fromkeys((*(each.name for each in self.keys), *marks)))
 
     @property
@@ -48,11 +53,21 @@ class KeyReader:
             there = np.ones(each.num_rows, bool)
             for values in keys:
                 there &= values.is_valid().to_numpy(zero_copy_only=False)
-            if self.deleted:
-                flags: Any = fitted(columns[self.deleted], Column(self.deleted, BOOL)).values.fill_null(False)
-                there &= ~flags.to_numpy(zero_copy_only=False)
+            there &= self._left_out(columns, each.num_rows) == self.outside
             found = pa.RecordBatch.from_arrays([*keys, self._versions(columns, each.num_rows)], schema=self.schema)
             yield found.filter(pa.array(there))
+
+    def _left_out(self, columns: dict[str, Any], rows: int) -> npt.NDArray[np.bool_]:
+        """The rows that are deleted, or elsewhere."""
+        found = np.zeros(rows, bool)
+        if self.deleted:
+            flags: Any = fitted(columns[self.deleted], Column(self.deleted, BOOL)).values.fill_null(False)
+            found |= flags.to_numpy(zero_copy_only=False)
+        if self.elsewhere:
+            name, path = self.elsewhere
+            scopes: Any = fitted(columns[name], Column(name, STRING)).values.fill_null("")
+            found |= ~pc.starts_with(scopes, path).to_numpy(zero_copy_only=False)
+        return found
 
     def _versions(self, columns: dict[str, Any], rows: int) -> pa.Array[Any]:
         """Versions as they are stored: see `RowWriter`. Without a watermark they are 0."""
@@ -75,8 +90,8 @@ class Side(Protocol):
 
     def sums(self) -> Sums: ...
 
-    def rows(self, ranges: frozenset[int]) -> pa.Table:
-        """The rows in these ranges."""
+    def rows(self, kept: Keep) -> pa.Table:
+        """The rows that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +104,8 @@ class HereSide:
     def sums(self) -> Sums:
         return Sums.of(self.read())
 
-    def rows(self, ranges: frozenset[int]) -> pa.Table:
-        return pa.Table.from_batches(kept(self.read(), ranges), self.schema)
+    def rows(self, kept: Keep) -> pa.Table:
+        return pa.Table.from_batches(kept(self.read()), self.schema)
 
 
 #: The column that says which rows of a repair are deleted, where the source has none.

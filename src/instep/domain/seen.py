@@ -100,11 +100,6 @@ class Seen:
     version: TableVersion | None = None
     offsets: Offsets | None = None
 
-    @property
-    def of_several_files(self) -> bool:
-        """Whether one file may have another version of a row than a later one."""
-        return self.files is not None and len(self.files.numbers) > 1
-
     def encode(self) -> bytes:
         """All but the late rows, which are kept beside it."""
         marks = None if self.marks is None else sorted(self.marks)

@@ -144,6 +144,18 @@ def test_a_row_of_the_index_that_only_a_later_file_moves_away_is_gone(quick: Qui
     assert there.counts == {"missing": int(path == "1/3/"), "gone": 0, "behind": 0, "ahead": 0}
 
 
+def test_an_old_version_of_a_row_that_had_moved_away_before_it_was_indexed_is_gone(quick: QuickShop) -> None:
+    """A refresh reads it from a new file, and no other file says to it that the row has moved."""
+    quick.by_files = True
+    folder = quick.root / "tickets"
+    schema = pq.read_schema(folder / "0.parquet")
+    for path, at in (("9/9/", quick.now), ("1/2/", quick.now - timedelta(days=1))):
+        rows = [{"id": 900, "path": path, "title": "moved", "author": 3, "at": at, "gone": False}]
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / f"{at:%d}.parquet")
+        quick.run("Ticket")
+    assert compared(quick, "Ticket@1/2").gone == ["900"]
+
+
 def test_a_namespace_is_compared_by_itself(quick: QuickShop) -> None:
     quick.run("Ticket")
     (key,) = next(key for key, row in quick.rows["tickets"].items() if _is_here(row))

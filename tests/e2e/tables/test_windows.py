@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -475,6 +476,57 @@ def test_a_table_whose_later_files_have_other_versions_of_most_rows_is_rebuilt(s
     for (note,) in (each.notes for each in results):
         assert re.search(r"\d+ rows that were read are not in the index: .* later versions of them", note)
     assert shop.wrong(name) == {}
+
+
+def test_a_key_that_most_rows_share_in_one_file_is_asked_after(shop: QuickShop) -> None:
+    """Files of changes may have several versions of a row, so it is no error."""
+    shop.by_files = True
+    rows = [{"id": number, "name": "again and again"} for number in range(201, 501)]
+    _write_later(shop, "people", *rows)
+    shop.edit("path: people}\n    key: id", "path: people}\n    key: name")
+    result = shop.run("Person")["Person"]
+    assert result.state is JobState.COMPLETED
+    assert result.notes[-1].endswith("have the same key. Some have more rows than there are files: is `key` right?")
+
+
+def _changed_by_a_later_file(shop: QuickShop) -> list[int]:
+    """The tickets of a namespace, after a later file has changed them all, and runs have read both."""
+    shop.by_files = True
+    shop.run("Ticket")
+    rows = [row for row in shop.rows["tickets"].values() if not row.gone]
+    _write_later(shop, "tickets", *({**row.values, "title": "changed"} for row in rows))
+    shop.run("Ticket")
+    return [row.values["id"] for row in rows if str(row.values["path"]).startswith("1/2/")]
+
+
+def _without(shop: QuickShop, key: int, *names: str) -> None:
+    """Files lose a row."""
+    for name in names:
+        file = shop.root / "tickets" / name
+        table = pq.read_table(file)
+        pq.write_table(table.filter(pc.field("id") != key), file)
+
+
+def test_a_namespace_whose_files_have_several_versions_of_rows_is_rebuilt_though_a_row_is_gone(shop: QuickShop) -> None:
+    key = _changed_by_a_later_file(shop)[0]
+    del shop.rows["tickets"][(key,)]
+    _without(shop, key, "0.parquet", "later.parquet")
+    results = shop.run("Ticket", full_refresh=True)
+    assert {each.state for each in results.values()} == {JobState.COMPLETED}
+    assert shop.wrong("Ticket") == {}
+
+
+def test_a_namespace_whose_files_have_several_versions_and_lost_the_latest_of_one_is_not_rebuilt(
+    shop: QuickShop,
+) -> None:
+    """The index has a later version of it, which would be deleted as if the source had none."""
+    key, other, *_ = _changed_by_a_later_file(shop)
+    _without(shop, key, "later.parquet")
+    _without(shop, other, "0.parquet", "later.parquet")
+    found = shop.run("Ticket", full_refresh=True)
+    assert (found["Ticket@1/2"].state, found["Ticket@1/3"].state) == (JobState.FAILED, JobState.COMPLETED)
+    assert "1 of 51 rows that were read did not replace what is stored" in found["Ticket@1/2"].notes[-1]
+    assert {key, other} <= {each["id"] for each in shop.stored("Ticket")}
 
 
 def test_an_edge_stays_gone_that_an_earlier_file_has_when_all_files_are_read(shop: QuickShop) -> None:

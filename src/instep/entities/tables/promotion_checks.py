@@ -10,6 +10,7 @@ from instep.domain.settings import allows_empty
 from instep.domain.texts import duration_text
 from instep.entities.plan_request import Refusal
 from instep.entities.tables.adapters import TableAdapters
+from instep.entities.tables.reconciling import not_replaced
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 
@@ -39,8 +40,7 @@ def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str
     nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
     if checkpoint is None and nothing and not empty:
         return nothing
-    fewest = 0.0 if _of_several_files(part, ledger) else NEEDED * counts.written
-    found = (_in_place if setup.in_place else _staged)(setup, part, counts.written, fewest, checkpoint)
+    found = (_in_place if setup.in_place else _staged)(setup, part, ledger, counts.written, checkpoint)
     if isinstance(found, str) or found is None:
         return found
     served, stored = found
@@ -52,32 +52,36 @@ def _built(setup: TableAdapters, part: JobPart, ledger: Ledger, job: Job) -> str
 
 
 def _staged(
-    setup: TableAdapters, part: JobPart, written: int, fewest: float, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, ledger: Ledger, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """Compare the target's rows with those written. Returns the problem, or the number of rows served now and then."""
     stored = setup.target.rows(part.physical)
     if stored > written:
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
-    if stored < fewest:
+    if stored < _fewest(part, ledger, written):
         return _few_keys(written, stored)
     return (_served(setup, checkpoint), stored) if checkpoint else None
 
 
 def _in_place(
-    setup: TableAdapters, part: JobPart, written: int, fewest: float, checkpoint: Checkpoint | None
+    setup: TableAdapters, part: JobPart, ledger: Ledger, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
     """Check a build in place: compare the rows written with those to be swept, before the sweep. After a crash in
     between, the next finisher finds no difference.
     """
     path = setup.ref.scope.path
     mine, others = setup.target.held(part.physical, part.instance, prefix=path)
-    if mine < written and others:
+    lacking = written - mine if others else 0
+    if lacking > 0 and _several_files(part, ledger):
+        # Most of these may be earlier versions of rows. What must not be swept is what the source has.
+        lacking = not_replaced(setup, ledger, part)
+    if lacking > 0:
         return (
-            f"{written - mine:,} of {written:,} rows that were read did not replace what is stored: either the source "
+            f"{lacking:,} of {written:,} rows that were read did not replace what is stored: either the source "
             "is older than that (a restored backup?), or several rows have one `key`. Nothing was removed. If the "
             f"source is right: instep namespace delete {setup.ref.scope}, and run again"
         )
-    if mine < fewest:
+    if mine < _fewest(part, ledger, written):
         return f"{_few_keys(written, mine)} {_restored(setup)}"
     if checkpoint is None:
         return None
@@ -86,6 +90,11 @@ def _in_place(
         stands = setup.target.exists(checkpoint.physical)
         served = sum(setup.target.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
     return served, mine
+
+
+def _fewest(part: JobPart, ledger: Ledger, written: int) -> float:
+    """The number of keys that so many rows have at least, if `key` is right."""
+    return 0.0 if _several_files(part, ledger) else NEEDED * written
 
 
 def _few_keys(written: int, stored: int) -> str:
@@ -114,16 +123,20 @@ def not_taken(setup: TableAdapters, part: JobPart, ledger: Ledger) -> list[str]:
     if lacking <= 0:
         return []
     rows = "1 row that was read is" if lacking == 1 else f"{lacking:,} rows that were read are"
-    if _of_several_files(part, ledger):
-        return [f"warning: {rows} not in the index: other rows, or later versions of them, have the same key."]
+    if files := _several_files(part, ledger):
+        told = f"warning: {rows} not in the index: other rows, or later versions of them, have the same key."
+        # Were each key in a file once, there would be no fewer keys.
+        repeated = files * (stored + status.counts.deleted) < NEEDED * status.counts.written
+        return [f"{told} Some have more rows than there are files: is `key` right?" if repeated else told]
     more = f" {_restored(setup)}" if setup.in_place else ""
     return [f"warning: {rows} not in the index: other rows have the same key.{more}"]
 
 
-def _of_several_files(part: JobPart, ledger: Ledger) -> bool:
-    """Whether each of several files may have a version of a row: then there may be far fewer keys than rows."""
+def _several_files(part: JobPart, ledger: Ledger) -> int:
+    """The number of files, if these are several, which may each have a version of a row; else 0."""
     seen = ledger.seen.of_instance(part)
-    return seen is not None and seen.of_several_files
+    files = len(seen.files.numbers) if seen and seen.files else 0
+    return files if files > 1 else 0
 
 
 def _served(setup: TableAdapters, checkpoint: Checkpoint) -> int:

@@ -7,23 +7,29 @@ and whatever an index has lost. No other columns are read (`pipeline.tables.key_
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from instep.domain.columns import Column
 from instep.domain.cuts import KeyRange
-from instep.domain.jobs import SlicePlan
+from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.keys import Key, key_of
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
-from instep.domain.rows import GoneRow, Repair, RowSlice, Selection, encode_row_slice
+from instep.domain.rows import GoneRow, Repair, RowSlice, encode_row_slice
 from instep.domain.texts import amount
 from instep.entities.generations import built, demand_rest
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest
 from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.guarding import refused
+from instep.entities.tables.key_sides import (
+    in_scope,
+    key_reader,
+    outside_side,
+    rows_of_others,
+    source_side,
+    target_side,
+)
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import OWN, VERSION, spec_of
@@ -95,9 +101,9 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     """
     checkpoint = built(ledger, setup.ref, generation)
     demand_rest(setup, ledger, checkpoint)
-    reader = _reader(setup)
-    source, target = _source(setup, reader), _target(setup, checkpoint.physical, reader)
-    outside = _outside(setup, ledger, reader)
+    reader = key_reader(setup)
+    source, target = source_side(setup, reader), target_side(setup, checkpoint.physical, reader)
+    outside = outside_side(setup, ledger, reader)
     # The index first: what comes into it in between is in the source, too.
     stored = target.sums()
     there = source.sums()
@@ -136,17 +142,6 @@ def reconcile(setup: TableAdapters, ledger: Ledger, generation: str) -> Reconcil
     )
 
 
-def _outside(setup: TableAdapters, ledger: Ledger, reader: KeyReader) -> Side | None:
-    """Rows of files that are deleted, or in other namespaces: others may have earlier versions of them, which are
-    neither. None: there are no such rows.
-    """
-    moves = setup.others(ledger) is not None
-    if not setup.source.files() or not (reader.deleted or moves):
-        return None
-    scope = (setup.rows.scope, setup.ref.scope.path) if moves and setup.rows.scope else None
-    return _source(setup, replace(reader, elsewhere=scope, outside=True), everywhere=moves)
-
-
 def _overtaken(source: Side, there: Sums, outside: Side) -> Iterator[pa.Table]:
     """The rows of which there is a later version outside. Of the smaller side a portion is in memory at a time, with
     what the other has of the same keys.
@@ -175,55 +170,6 @@ def _compared(source: Side, target: Side, outside: Side | None, ranges: Sequence
     return compare_rows(ours, theirs)
 
 
-def _reader(setup: TableAdapters) -> KeyReader:
-    from instep.pipeline.tables.sides import KeyReader
-
-    types = {each.name: each.type for each in setup.columns()}
-    return KeyReader(
-        tuple(Column(name, types[name]) for name in setup.rows.key), setup.rows.watermark, setup.rows.deleted
-    )
-
-
-def _source(setup: TableAdapters, reader: KeyReader, *, everywhere: bool = False) -> Side:
-    from instep.pipeline.engine.key_side import SparkSide
-    from instep.pipeline.tables.sides import HereSide
-
-    selection = Selection(setup.ref.scope, others=() if everywhere else None)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        found = setup.source.keys(setup.rows, selection, reader.names)
-        assert found is not None, "it could be read a moment ago"
-        return reader.read(found)
-
-    if setup.source.keys(setup.rows, selection, reader.names) is not None:
-        return HereSide(batches, reader.schema)
-    return SparkSide(partial(setup.source.frame, setup.spark, setup.rows, selection), reader)
-
-
-def _target(setup: TableAdapters, physical: str, reader: KeyReader) -> Side:
-    from instep.pipeline.tables.sides import HereSide, stored_rows
-
-    spec = spec_of(setup.target.specs(physical), OWN)
-    version = VERSION if setup.rows.watermark else None
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        return stored_rows(_in_scope(setup, physical), reader.schema, spec.key, version)
-
-    return HereSide(batches, reader.schema)
-
-
-def _in_scope(setup: TableAdapters, physical: str) -> Iterator[pa.RecordBatch]:
-    """The rows of the partition, of an index that it may share."""
-    import pyarrow.compute as pc
-
-    scope = spec_of(setup.target.specs(physical), OWN).scope
-    for each in setup.target.versions(physical):
-        if scope is None or setup.ref.scope.is_global:
-            yield each
-        else:
-            yield each.filter(pc.starts_with(each.column(scope), setup.ref.scope.path))
-
-
 def _gone(setup: TableAdapters, physical: str, reader: KeyReader, rows: pa.Table) -> list[GoneRow]:
     """Look up in the index what a deletion needs of each row: the stored version and the scope."""
     import pyarrow as pa
@@ -233,13 +179,29 @@ def _gone(setup: TableAdapters, physical: str, reader: KeyReader, rows: pa.Table
     spec = spec_of(setup.target.specs(physical), OWN)
     wanted = rows.select([each.name for each in reader.keys])
     found: list[GoneRow] = []
-    for each in _in_scope(setup, physical):
+    for each in in_scope(setup, physical, setup.target.versions(physical)):
         named = pa.Table.from_batches([each])
         joined = named.join(wanted, list(spec.key), [one.name for one in reader.keys], join_type="inner")
         for row in joined.to_pylist():
             path = row[spec.scope] if spec.scope else None
             found.append(GoneRow(key_of(*(row[name] for name in spec.key)), int(row[VERSION]), path))
     return sorted(found)
+
+
+def not_replaced(setup: TableAdapters, ledger: Ledger, part: JobPart) -> int:
+    """The number of rows that another instance wrote and the source has, too; those that failed do not count."""
+    import pyarrow as pa
+
+    from instep.pipeline.tables.key_comparison import not_overtaken, with_keys_of
+
+    reader = key_reader(setup)
+    stored = rows_of_others(setup, part.physical, part.instance, reader)
+    there = source_side(setup, reader).rows(with_keys_of(stored))
+    if outside := outside_side(setup, ledger, reader):
+        there = not_overtaken(there, outside.rows(with_keys_of(stored)))
+    found = pa.Table.from_batches(with_keys_of(there)(iter(stored.to_batches())), stored.schema)
+    failing = set(ledger.failures.versions(part.ref, part.generation))
+    return sum(not _has_failed(setup, text, failing) for text in _texts(found))
 
 
 def _keys(rows: pa.Table) -> list[Key]:

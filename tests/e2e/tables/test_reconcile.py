@@ -179,6 +179,22 @@ def test_rows_whose_watermark_went_back_are_told_and_not_mended(quick: QuickShop
     assert (found.ahead, found.differs, found.mendable) == (["5"], True, False)
 
 
+def test_a_row_that_comes_back_earlier_than_what_was_seen_is_missing(quick: QuickShop) -> None:
+    """As of a database that was restored from a backup: the row was never here, was deleted for good, or was marked."""
+    quick.run("Person")
+    restored = {(key,): quick.rows["people"][(key,)] for key in (3, 4)}
+    gone(quick, "people", 3)
+    quick.put("people", id=4, gone=True)
+    quick.save()
+    quick.run("Person")
+    assert compared(quick, "Person").counts == {"missing": 0, "gone": 1, "behind": 0, "ahead": 0}
+    much_too_late(quick, "people", 901, name="never here")
+    quick.rows["people"] |= restored
+    quick.save()
+    quick.run("Person")
+    assert sorted(compared(quick, "Person").missing) == ["4", "901"], "3 is still there"
+
+
 def test_what_is_not_built_and_what_is_being_built_is_not_compared(quick: QuickShop) -> None:
     with pytest.raises(UserError):
         compared(quick, "Person")
@@ -260,6 +276,29 @@ def test_rows_that_a_repair_deleted_are_there_again_when_the_source_has_them_as_
     shop.save()
     shop.run()
     assert shop.wrong() == {}
+
+
+@pytest.mark.spark
+def test_rows_that_come_back_earlier_than_they_were_deleted_are_found_and_said_to_be_lacking(shop: Shop) -> None:
+    shop.edit(
+        "source: {type: spark, path: people}",
+        "source: {type: spark, path: people, sql: SELECT DISTINCT * FROM source}",
+    )
+    shop.run("Person")
+    restored = {(key,): shop.rows["people"][(key,)] for key in (3, 4)}
+    gone(shop, "people", 3)
+    shop.put("people", id=4, gone=True)
+    shop.save()
+    shop.run("Person")
+    shop.run("Person", repair=True)
+    shop.rows["people"] |= restored
+    much_too_late(shop, "people", 901, name="never here")
+    result = shop.run("Person", repair=True)["Person"]
+    assert result.plan.found.why == ["3 missing"]
+    (note,) = result.notes
+    assert note.startswith("warning: 1 row of the source still not in the index, such as 4: deleted here later")
+    shop.run("Person", full_refresh=True)
+    assert shop.wrong("Person") == {}
 
 
 @pytest.mark.spark

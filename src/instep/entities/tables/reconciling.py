@@ -16,7 +16,7 @@ from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.keys import Key, key_of
 from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
-from instep.domain.rows import GoneRow, Repair, RowSlice, encode_row_slice
+from instep.domain.rows import GoneRow, Repair, RowSlice, decode_row_slice, encode_row_slice
 from instep.domain.texts import amount
 from instep.entities.generations import built, demand_rest
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest
@@ -305,6 +305,34 @@ def repair_of(slices: Sequence[RowSlice]) -> Repair:
     return Repair(
         tuple(key for each in found for key in each.wanted), tuple(row for each in found for row in each.gone)
     )
+
+
+def not_repaired(setup: TableAdapters, part: JobPart, ledger: Ledger) -> list[str]:
+    """Note, after a repair, rows that it read and that the index does not have: those that were deleted here later than
+    the source says that they have changed.
+    """
+    import pyarrow as pa
+
+    from instep.pipeline.tables.key_comparison import with_keys_of
+
+    job = None if part.fresh else ledger.jobs.latest(part.ref)
+    slices = ledger.slices.of_part(job.id, part.ref) if job else []
+    wanted, _ = tables_of(setup, repair_of([each for one in slices if (each := decode_row_slice(one.payload))]))
+    if not wanted.num_rows:
+        return []
+    reader = key_reader(setup)
+    wanted = wanted.append_column("version", pa.repeat(0, wanted.num_rows)).cast(reader.schema)
+    there = target_side(setup, part.physical, reader).rows(with_keys_of(wanted))
+    failing = set(ledger.failures.versions(part.ref, part.generation))
+    found = {*_texts(wanted)} - {*_texts(there)}
+    found = {each for each in found if not _has_failed(setup, each, failing)}
+    if not found:
+        return []
+    more = "" if setup.ref.scope.is_global else f", or instep namespace delete {setup.ref.scope} and the next run"
+    return [
+        f"warning: {amount(len(found), 'row')} of the source still not in the index, such as {min(found)}: deleted "
+        f"here later than that (a restored backup?); instep run --full-refresh reads all{more}"
+    ]
 
 
 def tables_of(setup: TableAdapters, repair: Repair) -> tuple[pa.Table, pa.Table]:

@@ -222,7 +222,7 @@ class TableSetup(TableAdapters):
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         if self.queue:
             return pending_keys.notes(self.queue, part, ledger)
-        return promotion_checks.not_taken(self, part, ledger)
+        return [*promotion_checks.not_taken(self, part, ledger), *reconciling.not_repaired(self, part, ledger)]
 
     def target_trial(self) -> Trial:
         return trial_of_tables(self.target)

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from instep.domain.columns import INT64, STRING, TIMESTAMP, Column
 from instep.domain.rows import RowColumns, Selection
-from instep.pipeline.tables.key_comparison import RANGES, compare_rows
+from instep.pipeline.tables.key_comparison import RANGES, compare_rows, in_ranges
 from instep.pipeline.tables.sides import HereSide, KeyReader, stored_rows
 from instep.sources.tables.spark_tables import SparkTable
 from instep.targets.lance import LanceTableTarget
@@ -144,8 +144,8 @@ def main() -> None:
         peak.start()
         stored, there = theirs.sums(), ours.sums()
         first = time.perf_counter() - began
-        ranges = frozenset(stored.differing(there))
-        found = compare_rows(ours.rows(ranges), theirs.rows(ranges))
+        ranges = stored.differing(there)
+        found = compare_rows(ours.rows(in_ranges(ranges)), theirs.rows(in_ranges(ranges)))
         seconds, memory = time.perf_counter() - began, peak.stop()
         assert (found.gone.num_rows, found.missing.num_rows) == (DELETED, LATE)
         assert not found.behind.num_rows

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -498,3 +499,25 @@ target.drop("D")
         [sys.executable, "-c", code, str(tmp_path / "x")], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout + done.stderr == ""
+
+
+def test_ctrl_c_within_lance_is_neither_an_outage_nor_an_error(target: LanceTarget, tmp_path: Path) -> None:
+    import lance
+    import pyarrow as pa
+
+    schema = pa.schema([("a", pa.int64())])
+
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        raise KeyboardInterrupt
+        yield
+
+    read = pa.RecordBatchReader.from_batches(schema, interrupted())
+    with pytest.raises(KeyboardInterrupt), target._place.understood():
+        lance.write_dataset(read, tmp_path / "other")
+    with pytest.raises(KeyboardInterrupt), target._place.understood():
+        raise RuntimeError("External error: KeyboardInterrupt: ")
+
+
+def test_an_outage_that_names_an_interrupt_is_an_outage(target: LanceTarget) -> None:
+    with pytest.raises(Transient), target._place.understood():
+        raise OSError("the store: no such object notes/KeyboardInterrupt.md")

@@ -21,6 +21,8 @@ from instep.errors import Fenced, InstepError, Transient, UserError
 from instep.targets.ownership import checked_name
 
 _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
+#: Ctrl-C, in what lance says of an error of Python that a callback raised.
+_INTERRUPTED = re.compile(r"(^|: |\n)KeyboardInterrupt(:|\s|$)")
 _MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
 #: What file systems without hard links say.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -220,12 +222,14 @@ class Location:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Turns what lance raises into the errors of Instep."""
+        """Turns what lance raises into the errors of Instep; and Ctrl-C into what it was."""
         try:
             yield
         except InstepError:
             raise
         except (OSError, ValueError, RuntimeError) as error:
+            if _INTERRUPTED.search(str(error)):
+                raise KeyboardInterrupt from None
             # Not chained: the original may repeat storage options.
             raise self._explained(error) from None
 

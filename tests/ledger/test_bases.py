@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from instep.document_state import pieces
 from instep.document_state.entries import EntryColumns, entry_schema
 from instep.domain.counts import Counts
 from instep.domain.identity import document_id
@@ -22,6 +24,7 @@ from instep.ledger.base_form import BASE
 from instep.ledger.bases import BaseFiles
 from instep.ledger.ledger import Ledger
 from instep.ledger.manifest_revisions import Manifest, manifest_of
+from instep.ledger.state_files import Staged
 from tests.servers.s3 import S3Server
 
 from .places import FolderPlace, Place, StorePlace, place, store_place
@@ -500,3 +503,33 @@ def test_totals_do_without_a_base_that_is_lost(place: Place) -> None:
     (there,) = place.names()
     place.lose(there)
     assert ledger.documents.totals("one") == (4, 4, 6)
+
+
+class NotForArrow:
+    """A file of Python's that Arrow does not ask to write."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "write", "a thread of Arrow asks the interpreter"
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_process_that_ends_while_a_base_is_written_does_not_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_pieces: bool
+) -> None:
+    """Arrow's thread needs nothing of an interpreter that is not there any more: three in ten were aborted."""
+    staged, new_file = Staged.__init__, pieces.NewFile
+
+    def made(self: Staged, file: IO[bytes]) -> None:
+        staged(self, file if in_pieces else NotForArrow(file))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Staged, "__init__", made)
+    monkeypatch.setattr(pieces, "NewFile", lambda file, path: new_file(NotForArrow(file), path))  # type: ignore[arg-type]
+    ledger = FolderPlace(tmp_path).open()
+    write(ledger, *map(entry, range(MANY)))
+    ledger.documents.compact("one", in_pieces=in_pieces)
+    ledger.close()
+    assert list((tmp_path / "ledger-documents").glob("*.arrow"))

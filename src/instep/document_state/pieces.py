@@ -127,10 +127,10 @@ def write_pieces(folder: Path, tables: Iterable[pa.Table | pa.RecordBatch]) -> P
 def write_whole(folder: Path, suffix: str, *batches: pa.RecordBatch) -> str:
     """Write an Arrow file, and return its digest, after which it is called."""
     with new_file(folder) as new:
-        with pa.ipc.new_file(new.file, batches[0].schema) as writer:
+        # Without a file of Python's, which a process that ends meanwhile has no more: see `BaseFiles.write`.
+        with pa.OSFile(str(new.path), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as writer:
             for each in batches:
                 writer.write_batch(each)
-        new.file.flush()
         digest = digest_of(new.path)
         new.name = f"{digest}{suffix}"
     return digest

@@ -113,9 +113,10 @@ class BaseFiles:
         import pyarrow as pa
 
         with self.files.staged(uuid.uuid4().hex) as staged:
-            with pa.ipc.new_file(staged.file, table.schema) as writer:  # type: ignore[arg-type]  # any file will do
+            # Without a file of Python's: the process may end meanwhile, and a thread of Arrow that asks the interpreter
+            # for something by then makes it crash.
+            with pa.OSFile(str(staged.path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
-            staged.file.flush()
             name = _digest(staged.path)
             staged.name = f"{name}{_SUFFIX}"
         return name

@@ -101,6 +101,30 @@ def test_entries_are_read_back_where_not_all_are_known(
     check(ledger)
 
 
+def test_a_worker_that_goes_on_looks_at_each_entry_it_remembers_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at each revision by itself made totals after a thousand jobs take minutes."""
+    ledger = FolderPlace(tmp_path).open()
+    ledger.documents.remember("one")
+    for number in range(30):
+        write(ledger, [entry(number % 7, f"v{number}"), entry(number % 3 + 10, f"v{number}")])
+    monkeypatch.setattr(recent_entries, "replaced", None)
+    found = ledger._recent.between("one", 0, 30)
+    assert found is not None
+    assert sorted(found.to_pylist(), key=str) == sorted(ledger.documents.columns("one", BASE).to_pylist(), key=str)
+
+
+def test_no_more_revisions_are_remembered_than_are_quicker_than_a_look(tmp_path: Path) -> None:
+    ledger = FolderPlace(tmp_path).open()
+    ledger.documents.remember("one")
+    for number in range(1, recent_entries.REVISIONS + 2):
+        write(ledger, [entry(number)])
+    assert ledger._recent.between("one", 0, number) is None
+    assert ledger.documents.totals("one")[0] == number
+    assert not ledger._recent._revisions, "and none is kept"
+
+
 def test_a_write_whose_transaction_fails_is_not_remembered(place: Place) -> None:
     ledger = place.open()
     ledger.documents.remember("one")

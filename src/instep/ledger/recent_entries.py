@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instep.ledger.base_form import BASE
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 #: So many are kept at most: 100 bytes each, about.
 MOST: Final = 2_000_000
+#: Of so many revisions at most: those of a worker that goes on for weeks soon cost more than a look at the ledger.
+REVISIONS: Final = 100
 
 
 class Written(NamedTuple):
@@ -48,7 +51,8 @@ class RecentEntries:
                 return
             if written.entries is not None:
                 self._revisions[written.revision] = written.entries.select(list(BASE))
-            if written.entries is None or sum(each.num_rows for each in self._revisions.values()) > MOST:
+            many = len(self._revisions) > REVISIONS
+            if many or written.entries is None or sum(each.num_rows for each in self._revisions.values()) > MOST:
                 self._revisions = None
 
     def between(self, instance: str, after: int, last: int) -> pa.Table | None:
@@ -59,15 +63,26 @@ class RecentEntries:
         tables = [each for each in found if each is not None]
         if not tables or len(tables) < len(found):
             return None
-        entries = tables[0]
-        for later in tables[1:]:
-            entries = replaced(entries, later)
-        return entries
+        return tables[0] if len(tables) == 1 else _last_of_each(tables)
 
     def forget(self, instance: str) -> None:
         with self._lock:
             if instance == self._instance:
                 self._instance, self._revisions = None, {}
+
+
+def _last_of_each(tables: Sequence[pa.Table]) -> pa.Table:
+    """The entries of all tables; of a document that is in several, the last one. All are looked at once."""
+    import numpy as np
+    import pyarrow as pa
+
+    entries = pa.concat_tables(tables)
+    ids: Any = entries["document_id"].combine_chunks()
+    numbers = ids.dictionary_encode().indices.to_numpy()
+    last = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    last[numbers] = np.arange(len(numbers))
+    places: Any = pa.array(last)
+    return entries if len(last) == len(numbers) else entries.take(places)
 
 
 def replaced(entries: pa.Table, later: pa.Table) -> pa.Table:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 
 from instep.document_state.entries import EntryColumns, entry_columns, entry_schema
 from instep.domain.counts import Counts
@@ -18,6 +19,7 @@ from instep.ledger import documents, recent_entries
 from instep.ledger.base_form import BASE
 from instep.ledger.document_pages import rows_of
 from instep.ledger.ledger import Ledger
+from instep.ledger.tables import manifests
 
 from .places import FolderPlace, Place, place, store_place
 from .test_bases import check, entry, name, read_by
@@ -123,6 +125,17 @@ def test_no_more_revisions_are_remembered_than_are_quicker_than_a_look(tmp_path:
     assert ledger._recent.between("one", 0, number) is None
     assert ledger.documents.totals("one")[0] == number
     assert not ledger._recent._revisions, "and none is kept"
+
+
+def test_totals_count_documents_from_before_there_were_revisions(tmp_path: Path) -> None:
+    ledger = FolderPlace(tmp_path).open()
+    write(ledger, [entry(1), entry(2), entry(3)])
+    ledger.database.write(lambda tx: tx.connection.execute(delete(manifests)))
+    ledger.documents.remember("one")
+    write(ledger, [entry(4), entry(1, "v2")])
+    assert ledger.documents.totals("one") == (4, 4, 10)
+    ledger.documents.compact("one")
+    check(ledger)
 
 
 def test_a_write_whose_transaction_fails_is_not_remembered(place: Place) -> None:

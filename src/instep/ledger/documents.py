@@ -428,6 +428,8 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
         return
     manifest, table = next_revision(tx, instance), None
     revision = manifest.revision
+    # Those from before there were revisions are of none.
+    whole = revision > 1 or not number_of(tx, instance)
     if gone and manifest.base is not None:
         removals.note(tx, instance, removed)
     if entries:
@@ -436,7 +438,7 @@ def _write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> 
             rows = len(columns["document_id"])
             columns |= {"instance": [instance] * rows, "revision": [revision] * rows}
             tx.dialect.replace_documents(tx.connection, columns)
-    tx.written.append(Written(instance, revision, None if gone else table))
+    tx.written.append(Written(instance, revision, table if whole and not gone else None))
 
 
 def drop(tx: Transaction, instance: str) -> None:

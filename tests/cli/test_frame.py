@@ -433,6 +433,34 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
     assert names | {each.typer_instance.info.name for each in whole.registered_groups if each.typer_instance} == listed
 
 
+#: A command that leaves a thread behind, which is in a library for most of the time.
+_BUSY = """
+import sys, threading
+import lance, pyarrow as pa
+import instep.__main__, instep.cli
+dataset = lance.write_dataset(pa.table({"id": range(20_000)}), sys.argv[1])
+begun = threading.Event()
+def look():
+    while True:
+        dataset.to_table(filter="id < 100")
+        begun.set()
+def command():
+    threading.Thread(target=look, daemon=True).start()
+    begun.wait()
+    print("said")
+    return 130
+instep.cli.main = command
+sys.exit(instep.__main__.main())
+"""
+
+
+def test_a_command_that_leaves_a_thread_behind_ends_with_its_exit_code(tmp_path: Path) -> None:
+    """After Ctrl-C an index may be in work. The process was aborted, with a dump of its memory."""
+    command = [sys.executable, "-P", "-c", _BUSY, str(tmp_path / "rows.lance")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("said\n", 130)
+
+
 def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with terminate_like_ctrl_c():
         try:

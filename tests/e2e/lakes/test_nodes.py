@@ -253,47 +253,46 @@ def test_a_large_window_is_cut_into_slices_by_the_key(lake: Nodes, never_read_wh
     assert (found.counts.written, found.counts.deleted, lake.wrong()) == (12_000, 1, "")
 
 
-def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
-    def placed(paths: dict[int, str]) -> pa.Table:
-        bodies = rows({number: f"Ticket {number}" for number in paths})
-        return bodies.append_column("path", pa.array(list(paths.values())))
+def _in_two_namespaces(lake: Nodes) -> None:
+    lake.entity = ["scope: path"]
+    lake.declare()
+    text = (lake.root / "instep.yaml").read_text()
+    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
 
+
+def _placed(paths: dict[int, str]) -> pa.Table:
+    """Tickets by their numbers, each in a namespace."""
+    bodies = rows({number: f"Ticket {number}" for number in paths})
+    return bodies.append_column("path", pa.array(list(paths.values())))
+
+
+def test_rows_leave_the_namespace_in_which_they_were(lake: Nodes) -> None:
     def indexed() -> set[int]:
         assert all(each.unchanged or each.state is JobState.COMPLETED for each in lake.app().run())
         return {int(uri.rpartition("/")[2]) for uri, _ in lake._stored()}
 
-    lake.entity = ["scope: path"]
-    lake.declare()
-    text = (lake.root / "instep.yaml").read_text()
-    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
-    lake.create(placed({number: f"{1 + number % 2}/" for number in range(10)}))
+    _in_two_namespaces(lake)
+    lake.create(_placed({number: f"{1 + number % 2}/" for number in range(10)}))
     assert indexed() == set(range(10))
-    lake.merge(placed({1: "1/", 2: "2/", 4: "9/"}))
+    lake.merge(_placed({1: "1/", 2: "2/", 4: "9/"}))
     lake.remove(3)
     assert indexed() == set(range(10)) - {3, 4}
     # It was in one namespace when a run last looked, and is gone from the other.
-    lake.merge(placed({5: "1/"}))
+    lake.merge(_placed({5: "1/"}))
     lake.remove(5, 2)
     assert indexed() == set(range(10)) - {2, 3, 4, 5}
-    lake.merge(placed({4: "1/"}))
+    lake.merge(_placed({4: "1/"}))
     assert indexed() == {0, 1, 4, 6, 7, 8, 9}
 
 
 def test_rows_that_move_stay_whichever_namespace_is_indexed_first(lake: Nodes) -> None:
-    def placed(numbers: range, path: str) -> pa.Table:
-        bodies = rows({number: f"Ticket {number}" for number in numbers})
-        return bodies.append_column("path", pa.array([path] * len(numbers)))
-
-    lake.entity = ["scope: path"]
-    lake.declare()
-    text = (lake.root / "instep.yaml").read_text()
-    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
-    lake.create(pa.concat_tables([placed(range(10), "1/"), placed(range(10, 20), "2/")]))
+    _in_two_namespaces(lake)
+    lake.create(_placed(dict.fromkeys(range(10), "1/") | dict.fromkeys(range(10, 20), "2/")))
     assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
     for before, after, new in (("1/", "2/", range(20, 24)), ("2/", "1/", range(24, 28))):
         # The namespace with more changes is indexed first: the one that they leave.
-        lake.merge(placed(range(5, 7), after))
-        lake.merge(placed(new, before))
+        lake.merge(_placed(dict.fromkeys(range(5, 7), after)))
+        lake.merge(_placed(dict.fromkeys(new, before)))
         assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
         assert {int(uri.rpartition("/")[2]) for uri, _ in lake._stored()} == set(range(new.stop))
 
@@ -301,15 +300,8 @@ def test_rows_that_move_stay_whichever_namespace_is_indexed_first(lake: Nodes) -
 def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:
     """A large table is no reason to empty a small namespace unasked."""
 
-    def placed(numbers: range, path: str) -> pa.Table:
-        bodies = rows({number: f"Ticket {number}" for number in numbers})
-        return bodies.append_column("path", pa.array([path] * len(numbers)))
-
-    lake.entity = ["scope: path"]
-    lake.declare()
-    text = (lake.root / "instep.yaml").read_text()
-    (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
-    lake.create(pa.concat_tables([placed(range(60), "1/"), placed(range(100, 1_100), "2/")]))
+    _in_two_namespaces(lake)
+    lake.create(_placed(dict.fromkeys(range(60), "1/") | dict.fromkeys(range(100, 1_100), "2/")))
     assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
     lake.remove(*range(30))
     refused = [str(each.problem) for each in lake.app().run() if each.problem]

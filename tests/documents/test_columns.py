@@ -329,7 +329,7 @@ def test_columns_of_tables_are_typed_whole(
 
 
 def test_a_column_of_another_type_is_no_column_of_wrong_values() -> None:
-    with pytest.raises(OtherType, match="column c is int, and there it is string"):
+    with pytest.raises(OtherType, match="column c is declared as int, and holds string"):
         typed(DocumentColumn("c", _T.INT), pa.array(["1"]))
 
 

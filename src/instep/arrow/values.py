@@ -67,7 +67,7 @@ def demand_type(column: DocumentColumn, stored: Any) -> None:
     if pa.types.is_dictionary(stored):
         stored = stored.value_type
     if not (pa.types.is_null(stored) or _FROM[column.type](stored)):
-        raise OtherType(f"column {column.name} is {column.type}, and there it is {stored}")
+        raise OtherType(f"column {column.name} is declared as {column.type}, and holds {stored}")
 
 
 def _told(column: DocumentColumn, values: Any, found: Any, bad: Any) -> Typed:

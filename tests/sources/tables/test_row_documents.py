@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -272,6 +273,29 @@ def test_columns_of_a_wrong_type_are_refused(make: Make, columns: DocumentColumn
     source = documents(make(tickets((1, "one", "first", NOON, False))), columns)
     with pytest.raises(UserError, match=says):
         source.list()
+
+
+NUMBER = DeclaredColumn(DocumentColumn("size", DocumentColumnType.INT), Origin.SOURCE, "subject")
+
+
+def test_a_declared_type_that_a_column_cannot_have_is_told_with_the_place_of_the_table(make: Make) -> None:
+    table = make(tickets((1, "one", "first", NOON, False)))
+    with pytest.raises(UserError, match="column size is declared as int, and holds string") as told:
+        list(documents(table, DocumentColumns(("id",), "body", columns=(NUMBER,))).list().documents)
+    assert told.value.where == table.text
+
+
+def test_spark_knows_declared_types_before_any_row_is_read(tmp_path: Path) -> None:
+    """With a column for versions too: then none of the declared ones is listed."""
+    moment = DeclaredColumn(DocumentColumn("at", DocumentColumnType.TIMESTAMP), Origin.SOURCE, "at")
+    pq.write_table(tickets((1, "one", "first", NOON, False)), tmp_path / "0.parquet")
+    path = (str(tmp_path),)
+    rows = SparkRows(SparkTable("parquet", path, sql="SELECT * FROM source"), session)
+    columns = DocumentColumns(("id",), "body", version="at", columns=(moment, NUMBER))
+    with pytest.raises(UserError, match="column size is declared as int, and holds string") as told:
+        rows.frame(columns)
+    assert told.value.where == rows.text
+    rows.frame(replace(columns, columns=(moment,)))
 
 
 def test_an_empty_table_has_no_documents(make: Make) -> None:

@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 
 from instep.arrow.sets import ValueSet
 from instep.arrow.types import arrow_type
-from instep.arrow.values import OtherType, demand_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.errors import UserError
 from instep.sources.tables.row_documents import demand_types, row_columns
 from instep.sources.tables.row_keys import values_at
-from instep.sources.tables.rows import content_versions, declared_values, versions_of
+from instep.sources.tables.rows import content_versions, declared_values, demand_declared, versions_of
 from instep.sources.tables.table_source import demand
 
 #: Bytes of text and rows in a batch, about.
@@ -118,11 +117,7 @@ def types_of(
             there.add(stored.name)
             for column in columns.columns:
                 if column.of == stored.name:
-                    try:
-                        demand_type(column.column, stored.type)
-                    except OtherType as error:
-                        said = f"Declare another type, or {hint[0].lower()}{hint[1:]}"
-                        raise UserError(str(error), where=text, hint=said) from None
+                    demand_declared(column, stored.type, text, f"{hint[0].lower()}{hint[1:]}")
             if stored.name not in own:
                 continue
             if pa.types.is_null(stored.type):

@@ -38,7 +38,7 @@ class ClickHouseRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.rows import declared_values, row_versions, versions_with
+        from instep.sources.tables.rows import declared_values, demand_declared, row_versions, versions_with
 
         self.key_types(columns)
         by_content = columns.version is None
@@ -51,6 +51,8 @@ class ClickHouseRows:
             size = len(columns.key) + 3
             *keys, versions, hashes, sizes = batch.columns[:size]
             if columns.columns and by_content:
+                for each, stored in zip(columns.columns, batch.schema.types[size:], strict=True):
+                    demand_declared(each, stored, self.text)
                 hashes = versions_with(hashes, declared_values(batch.columns[size:], columns.columns).facts)
             versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
             yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])

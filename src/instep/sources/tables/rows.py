@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from instep.arrow.hashes import hashes, hashes_of_parts
 from instep.arrow.sets import ValueSet
-from instep.arrow.values import OtherType, column_type, not_utf8, texts_of, typed
+from instep.arrow.values import OtherType, column_type, demand_type, not_utf8, texts_of, typed
 from instep.domain.document_columns import DeclaredColumn
 from instep.domain.rows import NULL, SCHEME, DocumentColumns, key_part
 from instep.errors import UserError
@@ -22,6 +22,7 @@ from instep.errors import UserError
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
 #: Versions are kept in ledgers; longer ones, those with a NUL in it and those of odd bytes are by their hash.
 _LONGEST = 128
+_OWN_SQL = "make one of it with `sql`."
 #: Rows that are taken out of a spool at once, and bytes.
 _PORTION_ROWS = 8_000
 _PORTION_BYTES = 4 << 20
@@ -112,6 +113,16 @@ class Declared(NamedTuple):
     facts: pa.Array[Any]
 
 
+def demand_declared(column: DeclaredColumn, stored: pa.DataType, where: str, instead: str = _OWN_SQL) -> None:
+    """Check that values of this type can become those that are declared. Raises `UserError`, with the place of the
+    table, and what can be done `instead` of another declaration.
+    """
+    try:
+        demand_type(column.column, stored)
+    except OtherType as error:
+        raise UserError(str(error), where=where, hint=f"Declare another type, or {instead}") from None
+
+
 def declared_values(found: Sequence[pa.Array[Any]], columns: Sequence[DeclaredColumn]) -> Declared:
     """Columns as they are stored, in the order of those that are declared."""
     values, reasons = [], dict[int, str]()
@@ -120,7 +131,7 @@ def declared_values(found: Sequence[pa.Array[Any]], columns: Sequence[DeclaredCo
         try:
             made, wrong = typed(each.column, stored)
         except OtherType as error:
-            raise UserError(str(error), hint="Declare another type, or make one of it with `sql`.") from None
+            raise UserError(str(error), hint=f"Declare another type, or {_OWN_SQL}") from None
         values.append(made)
         if not each.lenient:
             reasons = {**wrong, **reasons}

@@ -60,6 +60,7 @@ class SparkRows:
         document_types(self.table, self.spark, columns)
         with self.told():
             frame = self.table.frame(self.spark, row_columns(columns), selection())
+            self._demand_declared(frame, columns)
             keys = [quoted(name) for name in columns.key]
             version = quoted(columns.version) if columns.version is not None else "CAST(NULL AS STRING)"
             # Of a row without a version its content tells; so it has to be read.
@@ -72,6 +73,15 @@ class SparkRows:
                 asked = [*keys, version, "CAST(NULL AS STRING)", f"CAST(-{ROW_BYTES} AS BIGINT)"]
             asked += [quoted(each.of) if by_content else "NULL" for each in columns.columns]
             return frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(asked)))
+
+    def _demand_declared(self, frame: DataFrame, columns: DocumentColumns) -> None:
+        """Check the types of declared columns before any row is read."""
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        from instep.sources.tables.rows import demand_declared
+
+        for each in columns.columns:
+            demand_declared(each, to_arrow_type(frame.schema[each.of].dataType, timezone="UTC"), self.text)
 
     def told(self) -> AbstractContextManager[None]:
         return told(self.text, self.table.options)

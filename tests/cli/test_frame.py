@@ -433,6 +433,17 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
     assert names | {each.typer_instance.info.name for each in whole.registered_groups if each.typer_instance} == listed
 
 
+@pytest.mark.parametrize("group", [(), ("queue",), ("ledger",), ("letters",), ("namespace",)])
+def test_a_command_is_described_in_one_line_of_a_small_terminal(
+    group: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    main([*group, "--help"])
+    listed = capsys.readouterr().out.rpartition("Options:")[2].splitlines()
+    assert [line for line in listed if line.startswith("  ") and "  " in line.strip()]
+    assert [line for line in listed if line.endswith("...")] == []
+
+
 #: A command that leaves a thread behind, which is in a library for most of the time.
 _BUSY = """
 import sys, threading

@@ -107,7 +107,9 @@ def rebalance(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Route documents over another number of buckets: rebuild them, beside the served index.
+    """Route documents over another number of buckets.
+
+    They are rebuilt, beside the served index.
 
     The number of buckets is fixed when a build is planned, and a run that finds another one in instep.yaml is refused.
     This builds a new index with the new number, and has it read in place of the old one when it is verified; embeddings

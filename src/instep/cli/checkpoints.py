@@ -19,7 +19,9 @@ def checkpoints(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List checkpoints: up to when partitions are indexed, and slices of builds in work.
+    """List checkpoints: up to when partitions are indexed.
+
+    Slices of builds in work are listed too.
 
     A checkpoint is called global.User or ns.42/9970.MergeRequest, and that of a slice ns.42/9970.MergeRequest.p3of5.
 

@@ -49,7 +49,9 @@ def diff(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare what targets really hold of documents with source and ledger. Exits with 2 when they differ.
+    """Compare what targets really hold with source and ledger.
+
+    Exits with 2 when they differ.
 
     Missing: an indexed chunk is not there. Stale: its id or hash is another one. Orphan: there are more chunks than
     were indexed, or rows of a document that was never indexed. Duplicate: a chunk is there twice. Changes of the source

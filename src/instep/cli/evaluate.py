@@ -55,7 +55,9 @@ def evaluate(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure how well judged queries are answered: nDCG@10, recall and MRR, for each mode.
+    """Measure how well judged queries are answered.
+
+    Shows nDCG@10, recall and MRR for each mode.
 
     Every query is asked of what is served, and with --generation of that one beside it. All documents are looked at,
     also those that only some may read. docs/quality.md has the form of the files.

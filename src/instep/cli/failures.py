@@ -32,7 +32,9 @@ def failures(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List documents that could not be indexed, newest first, with stage and reason.
+    """List documents that could not be indexed, and why.
+
+    Newest first, with the stage at which each failed.
 
     They are tried again when they change, or by `instep run --retry-failures`. --dismiss forgets failures that nobody
     is going to mend, such as a message that names no document: it is not tried again before it changes, or all is read

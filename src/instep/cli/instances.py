@@ -88,7 +88,9 @@ def expire(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Expire partitions past their time to live (`ttl` of an entity), or those that are named.
+    """Expire partitions past their time to live, or those named.
+
+    The time to live is the `ttl` of an entity.
 
     Runs do that too: this command does it now, or before the time. The next `instep run` rebuilds it, beside what is
     served.
@@ -173,7 +175,9 @@ def history(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the instances of a partition, newest first: how each was made, and how it ended.
+    """List the instances of a partition, newest first.
+
+    Shows how each was made, and how it ended.
 
     An instance is one build; the window is what its last job looked at. Whole ids, and all that is known
     of each, are in the JSON.
@@ -279,7 +283,9 @@ def lineage(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what an instance was made from, directly and indirectly, and what was made from it.
+    """Show what an instance was made from, and what from it.
+
+    Directly and indirectly.
 
     \b
     Examples:

@@ -23,14 +23,19 @@ app = typer.Typer(name="ledger")
 
 @app.callback(invoke_without_command=True)
 def ledger(context: typer.Context) -> None:
-    """Make or upgrade the ledger; verify or rebuild what it has stored, by its log of events."""
+    """Make or upgrade the ledger; verify or rebuild its state.
+
+    Its log of events says what the state has to be.
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 @app.command("migrate")
 def migrate(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Make the ledger's tables, or upgrade those of an older Instep: nothing else.
+    """Make the ledger's tables, or upgrade those of an old one.
+
+    Nothing else is done.
 
     Any command that writes does so by itself; this is for a step of its own, before servers are replaced by newer ones.
 
@@ -73,7 +78,9 @@ def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("rebuild")
 def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Replay the log, and replace the stored state by the result, in one step. The log itself does not change.
+    """Replay the log, and replace the stored state.
+
+    In one step. The log itself does not change.
 
     Lists what differed.
 
@@ -135,7 +142,7 @@ def gc(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget jobs and wants that have ended, and instances that were left, long ago.
+    """Forget jobs, wants and instances that ended long ago.
 
     Workers do so by themselves after their jobs, a little at a time. These jobs stay: the newest of each partition,
     those that made what is served, and those within the longest `deletes.window`, whose deletions still count. These

@@ -33,7 +33,10 @@ app = typer.Typer(name="letters")
 
 @app.callback(invoke_without_command=True)
 def letters(context: typer.Context) -> None:
-    """Dead letters: requests of messages and schedules that were given up."""
+    """List dead letters: requests that were given up.
+
+    They came by messages and schedules.
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

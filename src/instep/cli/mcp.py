@@ -37,7 +37,9 @@ def mcp(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let agents search the project, and ask where passages come from, by the Model Context Protocol.
+    """Let agents search the project, by the Model Context Protocol.
+
+    They can also ask where passages come from.
 
     They only read unless --allow-changes is given. A client starts it and talks with it on standard input and output;
     with --port it serves HTTP at /mcp instead, and each request needs the token.

@@ -33,7 +33,9 @@ def delete(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Delete everything of a namespace, and of those in it: rows, checkpoints and status, in all entities.
+    """Delete everything of a namespace, and of those in it.
+
+    These are rows, checkpoints and status, in all entities.
 
     Sources are left alone, and what is asked for again is indexed again. When it was interrupted, run it again: it
     does the rest. While a job works on the namespace it deletes nothing (exit code 75).

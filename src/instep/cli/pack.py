@@ -18,7 +18,9 @@ def pack(
     ] = Path("environment.tar.gz"),
     as_json: JsonOption = False,
 ) -> None:
-    """Pack the libraries of this environment for executors of a Spark cluster that have none.
+    """Pack libraries for executors of a Spark cluster.
+
+    They are those of this environment, for executors that have none.
 
     Executors need a Python of the same minor version, and nothing else. Instep itself and the project's own code travel
     with each session. Pack again when a library has changed: the environment that runs Instep is what is packed.

@@ -132,7 +132,9 @@ def check(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Validate the project and what a run needs: Java, Spark, ledger, targets, sources, queues.
+    """Validate the project and what a run needs.
+
+    Java, Spark, ledger, targets, sources, embedders and queues are tried.
 
     It starts Spark and runs a job on it when tables, a transform or `engine: spark` need it, when the project has a
     section `spark`, or with --spark. The first time that leaves an archive of Spark's classes in the user's cache (150
@@ -218,7 +220,7 @@ def _exit(findings: Sequence[Finding]) -> None:
 
 
 def schema(as_json: JsonOption = False) -> None:
-    """Print the JSON Schema of instep.yaml, for editors (always JSON).
+    """Print the JSON Schema of instep.yaml, for editors.
 
     \b
     Examples:

@@ -37,7 +37,10 @@ app = typer.Typer(name="queue")
 
 @app.callback(invoke_without_command=True)
 def queue(context: typer.Context) -> None:
-    """Pending queues: keys that are in a table, and in none that should cover them."""
+    """Pending queues: keys of a table that no other covers yet.
+
+    A key is pending while it is in a table, and in none that should cover it.
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -46,7 +49,9 @@ def queue(context: typer.Context) -> None:
 def create(
     name: QueueArgument, sql: SqlOption = False, project: ProjectOption = None, as_json: JsonOption = False
 ) -> None:
-    """Create a queue beside its tables, and capture every write from now on.
+    """Create a queue beside its tables, and capture writes.
+
+    Every write is captured from now on.
 
     Nothing is done when it is there already. What was written before comes in with `backfill`.
 
@@ -109,7 +114,9 @@ def verify(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a queue with the anti-join it replaces, in both directions. Exits with 2 when they differ.
+    """Compare a queue with the anti-join it replaces.
+
+    In both directions. Exits with 2 when they differ.
 
     What differs for a moment only, because the tables change during the check, is checked again. Keys that failed and
     wait for their next try are no difference, and neither are keys that reading would withdraw.
@@ -152,7 +159,7 @@ def switch(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let `instep queue next` read the queue from now on, instead of the anti-join.
+    """Let `next` read the queue instead of the anti-join.
 
     Refused unless the last `verify` found them equal, within a day.
 
@@ -181,7 +188,9 @@ def observe(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the cost of reading, by the database's own log: the queue beside its anti-join.
+    """Show the cost of reading a queue and its anti-join.
+
+    The figures are from the database's own log.
 
     \b
     Examples:
@@ -205,7 +214,9 @@ def drop_done(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove from disk what is done: rows of keys that are covered, and offers that were withdrawn.
+    """Remove from disk what is done.
+
+    These are rows of keys that are covered, and offers that were withdrawn.
 
     In PostgreSQL and SQLite it also removes acknowledgements of keys that the source has no more: should such a key
     come again, it is pending. Reads do not need this: they cost the same, however much is done.
@@ -271,7 +282,9 @@ def drop(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a queue: first its capture, then its tables, then what the ledger has of its keys.
+    """Remove a queue.
+
+    First its capture, then its tables, then what the ledger has of its keys.
 
     The tables that it is about stay as they are. What was acknowledged is pending again in the next queue, unless a
     table covers it.

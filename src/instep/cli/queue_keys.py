@@ -68,7 +68,9 @@ def next_keys(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take pending keys to work on: a JSON line for each, which `ack` or `fail` takes back.
+    """Take pending keys to work on.
+
+    Each is a JSON line, which `ack` or `fail` takes back.
 
     Fresh keys come first; at most a tenth are keys that failed before and are due. Without --lease keys are only read:
     for one consumer. Until `instep queue switch` they come from the anti-join.
@@ -103,7 +105,9 @@ def next_keys(
 
 
 def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Acknowledge keys: JSON lines on standard input, as `next` wrote them.
+    """Acknowledge keys that are done.
+
+    They are JSON lines on standard input, as `next` wrote them.
 
     They are covered from then on, as if one more table covered them. A line that is refused is named with its number,
     all others are done, and the command exits with 3.
@@ -128,7 +132,9 @@ def fail(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report failed keys: JSON lines on standard input, as `next` wrote them, with an "error".
+    """Report keys that failed.
+
+    They are JSON lines on standard input, as `next` wrote them, with an "error".
 
     Each is tried again after 5 minutes, then 10, 20, … up to 24 hours, and parked after 12 attempts. A line that is
     refused is named with its number, all others are done, and the command exits with 3.

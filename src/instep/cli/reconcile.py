@@ -39,7 +39,9 @@ def reconcile(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare keys of tables with their indexes, and repair what differs by a job. Exits as `instep run` does.
+    """Compare keys of tables with their indexes, and repair.
+
+    What differs is repaired by a job. Exits as `instep run` does.
 
     It finds what watermarks cannot show. Gone: rows that were deleted for good in the source; they are deleted, unless
     they are suspiciously many. Missing, behind: rows that came too late, or that the index has lost; they are read

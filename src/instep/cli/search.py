@@ -72,7 +72,9 @@ def search(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search what is indexed, best first, with the matching words marked; chunks of one document stand together.
+    """Search what is indexed, best first.
+
+    Matching words are marked; chunks of one document stand together.
 
     Several entities are fused by rank: the best of each come first.
 

@@ -29,7 +29,7 @@ def top(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show jobs and their progress, workers, and the last failures, live.
+    """Show jobs, their progress, workers and failures, live.
 
     It is updated every two seconds until Ctrl-C. With --once, with --json, or where standard output is no
     terminal, it is printed once.

@@ -37,7 +37,9 @@ def why(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the origin of a row: instance, job, wants, and the version of the file or the slice of the table.
+    """Show the origin of a row: instance, job, wants, source.
+
+    Of the source it shows the version of the file, or the slice of the table.
 
     Where there is no row it says whether it failed, is left out, or was never seen.
 

@@ -167,7 +167,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
     for each in results:
         name = ref_text(each.ref, each.generation)
         if each.engine == "inline":
-            out.line(f"{name}: ran inline, without a JVM: {each.plan.engine.reason}")
+            out.line(f"{name}: ran inline, without a JVM")
         if each.cpu:
             here, there = each.cpu
             out.line(f"{name}: {here:.1f} s of CPU in the driver, {there:.1f} s in tasks: {each.cpu.share:.0%} of it")

@@ -66,22 +66,8 @@ def document_setup(
     columns = declared_columns(entity)
     searched = searched_of(entity)
     limits = limits_of(entity)
-    planning_folder = project.state_dir / "planning"
     embeddings = str(project.state_dir / "embeddings")
     readers = next((each for each in columns if each.name == entity.readers), None)
-
-    def fingerprints() -> Mapping[str, str]:
-        made = fingerprint(
-            chunker=chunker_of(entity),
-            embedder=embedder_of(entity.embed),
-            transform=entity.transform,
-            columns=columns,
-            searched=searched,
-            parser=parser_of(entity).fingerprint,
-        )
-        if readers is not None:
-            made[READERS] = readers.name
-        return {**made, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(
@@ -103,31 +89,10 @@ def document_setup(
             transform=load_transform(entity.transform) if entity.transform else None,
         )
 
-    def scanned_rows() -> int:
-        if not isinstance(source, RowDocuments):
-            return 0
-        if source.lake:
-            return source.lake.size()
-        return source.table.count(source.columns) if isinstance(source.table, PortionedTable) else 0
-
-    def way_to_plan(known: int) -> WayToPlan:
-        rows = source.counted() if isinstance(source, RowDocuments) else known
-        if rows is None or corpus_of(source) is None:
-            return WayToPlan()
-        engine, why = planning(rows)
-        if engine == "inline":
-            return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
-        from instep.pipeline.engine.corpus import SparkCorpus
-
-        corpus = SparkCorpus(spark, planning_folder, rows)
-        if unseen := corpus.unseen(project.places_of_tasks):
-            return WayToPlan(told=f"compared in this process: {unseen.what}")
-        return WayToPlan(corpus, f"compared on Spark: {why}")
-
     return DocumentSetup(
-        way_to_plan=way_to_plan,
-        planning_folder=planning_folder,
-        scanned_rows=cache(scanned_rows),
+        way_to_plan=partial(_way_to_plan, project, source, spark, planning),
+        planning_folder=_planning_folder(project),
+        scanned_rows=cache(partial(_scanned_rows, source)),
         ref=PartitionRef(name),
         source=source,
         queue=queue_of(entity),
@@ -146,7 +111,7 @@ def document_setup(
         needs_spark=entity.needs_spark,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),
-        fingerprints=cache(fingerprints),
+        fingerprints=cache(partial(_fingerprints, project, name, entity)),
         embedder=lambda: embedder_of(entity.embed),
         embedding_time=embedding_time_of(entity.embed),
         query_embedder=lambda: embedder_of(entity.embed, queries=True),
@@ -170,6 +135,55 @@ def document_setup(
         in_process=in_process(project.targets[project.target_of(name)]) or getattr(target, "in_process", False),
         needed=project.promotion_ratio,
     )
+
+
+def _fingerprints(project: Project, name: str, entity: DocumentEntity) -> Mapping[str, str]:
+    """Digests of all that makes the index what it is: another one of these is another index."""
+    made = fingerprint(
+        chunker=chunker_of(entity),
+        embedder=embedder_of(entity.embed),
+        transform=entity.transform,
+        columns=declared_columns(entity),
+        searched=searched_of(entity),
+        parser=parser_of(entity).fingerprint,
+    )
+    readers = {READERS: entity.readers} if entity.readers else {}
+    return {**made, **readers, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
+
+
+def _planning_folder(project: Project) -> Path:
+    return project.state_dir / "planning"
+
+
+def _way_to_plan(
+    project: Project,
+    source: DocumentSource,
+    spark: Sessions,
+    planning: Callable[[int], tuple[EngineName, str]],
+    known: int,
+) -> WayToPlan:
+    """Where documents are listed and compared, of which the last listing had so many: here, or on Spark."""
+    rows = source.counted() if isinstance(source, RowDocuments) else known
+    if rows is None or corpus_of(source) is None:
+        return WayToPlan()
+    engine, why = planning(rows)
+    if engine == "inline":
+        return WayToPlan(told=f"compared in this process: {why}" if rows > FEW else None)
+    from instep.pipeline.engine.corpus import SparkCorpus
+
+    corpus = SparkCorpus(spark, _planning_folder(project), rows)
+    if unseen := corpus.unseen(project.places_of_tasks):
+        return WayToPlan(told=f"compared in this process: {unseen.what}")
+    return WayToPlan(corpus, f"compared on Spark: {why}")
+
+
+def _scanned_rows(source: DocumentSource) -> int:
+    """The rows that are read to list the documents, if they are known without reading; else 0."""
+    if not isinstance(source, RowDocuments):
+        return 0
+    if source.lake:
+        return source.lake.size()
+    return source.table.count(source.columns) if isinstance(source.table, PortionedTable) else 0
 
 
 def _program_of(source: DocumentSource) -> type[DocumentProgram]:

@@ -86,6 +86,9 @@ class NoProof:
     def proved_dead(self, worker_id: str) -> bool:
         return False
 
+    def all_dead(self) -> list[str]:
+        return []
+
     def forget(self, worker_id: str) -> None:
         return
 

@@ -65,6 +65,9 @@ class _NoProof(Liveness):
     def proved_dead(self, worker_id: str) -> bool:
         return False
 
+    def all_dead(self) -> list[str]:
+        return []
+
     def forget(self, worker_id: str) -> None: ...
 
 

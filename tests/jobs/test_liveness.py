@@ -85,3 +85,13 @@ def test_a_worker_is_not_proved_dead_while_it_begins(tmp_path: Path, monkeypatch
     assert [each.name for each in tmp_path.iterdir()] == ["w5.lock"]
     end()
     assert files.proved_dead("w5")
+
+
+def test_all_that_are_dead_are_known_by_their_free_locks(tmp_path: Path) -> None:
+    files = LockFiles(tmp_path / "workers")
+    assert files.all_dead() == [], "there is no folder yet"
+    ends = {name: files.begin(name) for name in ("w6", "w7", "w8")}
+    ends["w6"]()
+    ends["w8"]()
+    assert files.all_dead() == ["w6", "w8"]
+    ends["w7"]()

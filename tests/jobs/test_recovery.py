@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from instep.jobs.recovery import release_dead_processes
+from instep.jobs.recovery import recover, release_dead_processes
+from instep.ledger.liveness import LockFiles
+from tests.jobs.progress_log import ProgressLog
+from tests.jobs.progress_log import context as real_context
 from tests.jobs.quiet import PLAIN, REF, Quiet, built, indexed
 
 
@@ -33,6 +37,19 @@ def test_only_workers_of_this_host_are_proved_dead() -> None:
     release_dead_processes(context)
     assert [each.id for each in world.ledger.workers.all()] == ["far"]
     assert liveness.forgotten == ["near"]
+
+
+def test_recovery_clears_away_the_locks_of_the_dead_whom_other_hosts_have_evicted(tmp_path: Path) -> None:
+    locks = LockFiles(tmp_path)
+    context = real_context(ProgressLog(), liveness=locks)
+    ends = {name: locks.begin(name) for name in ("evicted", "elsewhere", "starting")}
+    context.ledger.workers.register("elsewhere", kind="run", host=f"not-{socket.gethostname()}", pid=1)
+    ends["evicted"]()
+    ends["elsewhere"]()
+    recover(context)
+    assert locks.all_dead() == ["elsewhere"], "of a worker that is registered it stays"
+    assert (tmp_path / "starting.lock").exists()
+    ends["starting"]()
 
 
 def test_a_part_planned_under_other_settings_does_not_fit() -> None:

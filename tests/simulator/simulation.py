@@ -130,6 +130,9 @@ class _Proofs:
         owner = self._host.owners.get(worker_id)
         return owner is not None and owner.dead
 
+    def all_dead(self) -> list[str]:
+        return [each for each in self._host.owners if self.proved_dead(each)]
+
     def forget(self, worker_id: str) -> None:
         self._host.owners.pop(worker_id, None)
 

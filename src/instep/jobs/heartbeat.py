@@ -138,9 +138,14 @@ class Registration:
         self.id = context.ids.new()
         self.heartbeat = Heartbeat(context.ledger, self.id, context.clock, context.timing)
         context.own_workers.add(self.id)
-        context.ledger.workers.register(self.id, kind=kind, host=socket.gethostname(), pid=os.getpid())
         self._proof, self._beats = ExitStack(), ExitStack()
+        # First: one that is registered and has no proof would count as alive until its silence is noticed.
         self._proof.callback(context.liveness.begin(self.id))
+        try:
+            context.ledger.workers.register(self.id, kind=kind, host=socket.gethostname(), pid=os.getpid())
+        except BaseException:
+            self._proof.close()  # If it is registered after all, it is proved dead.
+            raise
         self._beats.callback(
             context.background.every(context.timing.heartbeat / 1000, self.heartbeat.beat, f"heartbeat-{self.id[:8]}")
         )

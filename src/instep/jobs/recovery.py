@@ -24,6 +24,7 @@ def recover(context: Context) -> None:
         context.progress.say("workers", f"worker {worker_id[:8]} has been silent for too long; its slices are free")
     for job_id, state in swept.jobs.items():
         context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
+    _forget_unregistered(context)
 
 
 def release_dead_processes(context: Context) -> None:
@@ -35,6 +36,17 @@ def release_dead_processes(context: Context) -> None:
             slices = ledger.workers.evict(worker.id)
             liveness.forget(worker.id)
             context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
+
+
+def _forget_unregistered(context: Context) -> None:
+    """Clear away proofs of workers that the ledger does not know (any more): others have evicted them by their silence.
+    Found dead before the ledger is asked, none of them registers after that.
+    """
+    if dead := context.liveness.all_dead():
+        registered = {each.id for each in context.ledger.workers.all()}
+        for worker_id in dead:
+            if worker_id not in registered:
+                context.liveness.forget(worker_id)
 
 
 def fail_orphans(

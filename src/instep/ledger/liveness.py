@@ -28,6 +28,9 @@ class Liveness(Protocol):
 
     def proved_dead(self, worker_id: str) -> bool: ...
 
+    def all_dead(self) -> list[str]:
+        """The workers that are proved dead, registered or not."""
+
     def forget(self, worker_id: str) -> None:
         """Clear away the proof, once nothing is held in the worker's name any more."""
 
@@ -84,6 +87,10 @@ class LockFiles:
             return True
         finally:
             os.close(file)
+
+    def all_dead(self) -> list[str]:
+        found = sorted(each.stem for each in self._folder.glob("*.lock"))
+        return [worker_id for worker_id in found if self.proved_dead(worker_id)]
 
     def forget(self, worker_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -481,3 +481,19 @@ def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.Log
         logging.error("something else")
     # Threads that other tests left may log something, too.
     assert [each.getMessage() for each in caplog.records if each.name == "root"] == ["something else"]
+
+
+def test_an_interrupt_that_a_library_logs_by_a_logger_of_its_own_prints_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # As in a process of ours: records go to the last resort.
+    pool = logging.getLogger("sqlalchemy.pool.impl.QueuePool")
+    with terminate_like_ctrl_c():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            pool.exception("Exception during reset or similar")
+        pool.error("something else")
+    said = capsys.readouterr().err
+    assert "something else" in said
+    assert "Traceback" not in said

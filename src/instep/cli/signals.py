@@ -35,8 +35,10 @@ def terminate_like_ctrl_c() -> Iterator[None]:
         else:
             hook_before(what)
 
-    root = logging.getLogger()
-    root.addFilter(_is_no_interrupt)
+    # A logger's filters are not asked for records of loggers below it: those go up to the last resort.
+    quiet = [each for each in (logging.getLogger(), logging.lastResort) if each is not None]
+    for each in quiet:
+        each.addFilter(_is_no_interrupt)
     before = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGALRM)}
     hook_before, sys.unraisablehook = sys.unraisablehook, dropped
     try:
@@ -44,11 +46,14 @@ def terminate_like_ctrl_c() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = hook_before
-        root.removeFilter(_is_no_interrupt)
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each in quiet:
+            each.removeFilter(_is_no_interrupt)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J, which Spark's driver talks through, hands an interrupt on, but logs it first, with a traceback."""
+    """Py4J, which Spark's driver talks through, and SQLAlchemy's pool hand an interrupt on, but log it first, with a
+    traceback.
+    """
     return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))

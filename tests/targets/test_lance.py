@@ -521,3 +521,9 @@ def test_ctrl_c_within_lance_is_neither_an_outage_nor_an_error(target: LanceTarg
 def test_an_outage_that_names_an_interrupt_is_an_outage(target: LanceTarget) -> None:
     with pytest.raises(Transient), target._place.understood():
         raise OSError("the store: no such object notes/KeyboardInterrupt.md")
+
+
+def test_a_file_of_the_index_that_is_gone_is_an_error_with_a_hint(target: LanceTarget) -> None:
+    with pytest.raises(UserError, match="files of the index are gone") as raised, target._place.understood():
+        raise ValueError("External error: Not found: index/Document__01.lance/data/10.lance")
+    assert "instep run --full-refresh" in (raised.value.hint or "")

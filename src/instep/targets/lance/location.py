@@ -28,6 +28,10 @@ _MISSING = re.compile(r"was not found|Not found|No such file|Object at location 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 #: A file that was committed whole, and is not so any more.
 _DAMAGED = re.compile(r"failed to fill whole buffer|does not appear to be a Lance file|[Cc]orrupt file")
+_MEND = (
+    "Restore them from a backup, or rebuild it: instep run --full-refresh. If the ledger that made it is lost, move its"
+    " folder and its alias files away first."
+)
 _FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull|File too large", re.IGNORECASE)
 _REFUSED = re.compile(
     r"Permission denied|Read-only file system|PermissionDenied|AccessDenied|Access Denied|Forbidden|Unauthorized"
@@ -249,15 +253,12 @@ class Location:
                 hint="Check the target's uri, its permissions and storage_options.",
             )
         if _DAMAGED.search(text):
-            return UserError(
-                f"files of the index are damaged: {text}",
-                where=self.shown,
-                hint="Restore them from a backup, or rebuild it: instep run --full-refresh. If the ledger that made "
-                "it is lost, move its folder and its alias files away first.",
-            )
+            return UserError(f"files of the index are damaged: {text}", where=self.shown, hint=_MEND)
         if isinstance(error, OSError) or "LanceError(IO)" in text:
             return Transient(f"{self.shown}: {text}")
-        return UserError(f"lance refused: {text}", where=self.shown)
+        gone = _MISSING.search(text)
+        what = "files of the index are gone" if gone else "lance refused"
+        return UserError(f"{what}: {text}", where=self.shown, hint=_MEND if gone else None)
 
     def without_secrets(self, text: str) -> str:
         text = without(text, *self.storage_options.values())

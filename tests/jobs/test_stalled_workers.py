@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from instep.domain.clock import TIMING, Timing
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.jobs.stalled_workers import StalledWorkers
@@ -23,9 +24,9 @@ def part(*, pending: int = 0, processing: int = 0) -> OpenPart:
 class Watched:
     """Ten seconds are waited for a worker on a host that is not here."""
 
-    def __init__(self, *, alone: bool = False) -> None:
+    def __init__(self, *, alone: bool = False, timing: Timing = TIMING) -> None:
         self.clock = VirtualClock()
-        site = context(ProgressLog(), clock=self.clock)
+        site = context(ProgressLog(), clock=self.clock, timing=timing)
         self.ledger: Ledger = site.ledger
         self.ledger.workers.register("ours", kind="run", host="alpha", pid=1)
         self.ledger.jobs.begin("job", "ours", {})
@@ -48,6 +49,15 @@ def test_a_part_without_progress_ends_the_wait_with_its_holder_named() -> None:
     assert said is not None
     assert "process 42 on beta (worker other, job job)" in said
     assert "10 s" in said
+
+
+def test_the_hint_says_after_how_long_the_work_is_free_by_the_declared_lease() -> None:
+    watched = Watched(timing=TIMING.lasting(20 * 60_000))
+    watched.after(60, part(processing=2))
+    watched.clock.sleep(10)
+    busy = watched.others.look([part(processing=2)], "ours")
+    assert busy is not None
+    assert "or 20m after its last heartbeat" in (busy.hint or "")
 
 
 def test_any_progress_restarts_the_wait() -> None:

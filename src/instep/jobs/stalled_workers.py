@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain.jobs import JobState, OpenPart
+from instep.domain.texts import duration_text
 from instep.jobs.acquisition import Busy, held_text
 from instep.ledger.leases import Holder
 from instep.planning.context import Context
@@ -38,10 +39,11 @@ class StalledWorkers:
         holder = next(filter(None, (self._holder(each, worker_id) for each in parts)), None)
         if holder is None:
             return None
+        silence = duration_text(self._context.timing.stale)
         return Busy(
             f"{held_text(holder)}, and nothing was done in it for {round(now - self._since)} s",
             hint="Wait for it, or run again with a longer --wait. If that process is stopped, end it: what it has in "
-            "work is free then, or five minutes after its last heartbeat at the latest.",
+            f"work is free then, or {silence} after its last heartbeat at the latest.",
         )
 
     def _on_others(self, part: OpenPart) -> bool:

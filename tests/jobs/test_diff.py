@@ -204,6 +204,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["diff", *options]) == 0
 
 
+def test_a_repair_gives_no_empty_reason_for_what_could_not_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = home(tmp_path)
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text() + "  Note: {source: {type: files, path: notes}}\n")
+    (place.root / "notes").mkdir()
+    assert main(["diff", "--repair", "--quiet", "--project", str(place.root)]) == 1
+    said = capsys.readouterr()
+    assert "nothing is built of Note@global" in said.err
+    assert [line for line in said.out.splitlines() if line.strip() in ("Document:", "Note:")] == []
+
+
 def test_unlisted_documents_of_a_feed_are_not_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A feed says nothing of what is as it was; its files may be gone."""
     place = home(tmp_path, 1)

@@ -82,7 +82,8 @@ def diff(
         with terminate_like_ctrl_c(), out.progress() as progress:
             results = opened.repair(entities, allow_deletes=allow_deletes, generation=generation, progress=progress)
         for each in results:
-            out.line(f"{ref_text(each.ref, each.generation)}: {', '.join(each.plan.found.why)}")
+            if why := each.plan.found.why:  # There is none of what could not be compared.
+                out.line(f"{ref_text(each.ref, each.generation)}: {', '.join(why)}")
         finish(out, results)
         return
     with out.progress() as progress:

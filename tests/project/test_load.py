@@ -236,6 +236,31 @@ def test_an_unknown_target_lists_the_targets(reject: Reject) -> None:
     assert error.problems[0].line == 8
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (
+            "target: {type: lance}",
+            "target: must be the name of a target that is declared under `targets`; found a mapping",
+        ),
+        ("target: [index]", "target: must be the name of a target that is declared under `targets`; found a list"),
+        ("targets: {index: y}", "targets: must be a list of names, each of a target that is declared under `targets`"),
+        ("targets: [index, {other: y}]", "targets[1]: must be the name of a target that is declared under `targets`"),
+        ("depends_on: [{A: y}]", "depends_on[0]: must be the name of an entity that is declared under `entities`"),
+        (
+            "changes: {queue: {on: y}}\n    key: id",
+            "queue: must be the name of a queue that is declared under `queues`",
+        ),
+        ("readers: {acl: y}\n    columns: {acl: 'string[]'}", "under `columns`; found a mapping; allowed: acl"),
+        ("target: 5", "target: must be text (put it in quotes); found 5"),
+    ],
+)
+def test_what_takes_the_name_of_something_declared_elsewhere_says_so(reject: Reject, setting: str, says: str) -> None:
+    base = BASE.replace("type: files", "type: spark") if "changes" in setting else BASE
+    (told,) = reject(base + f"    {setting}\n").problems
+    assert says in str(told)
+
+
 def test_more_than_one_target_must_be_chosen_from(reject: Reject) -> None:
     error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:"))
     assert str(error.problems[0]).endswith("must name a target, because the project has several; allowed: other, index")

@@ -54,6 +54,15 @@ _WORDS = {
 }
 
 
+#: Keys of entities that take names: what has such a name, and the section that declares it.
+_NAMES = {
+    "target": ("a target", "targets"),
+    "targets": ("a target", "targets"),
+    "depends_on": ("an entity", "entities"),
+    "changes.queue": ("a queue", "queues"),
+    "readers": ("a column", "columns"),
+}
+
 #: Keys of former versions, by section.
 _REMOVED = {
     ("handlers", "ack_wait"): "is no longer used: the heartbeats of workers tell whether they live; leave it out",
@@ -106,6 +115,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     context: dict[str, Any] = detail.get("ctx", {})
     kind = detail["type"]
     path = (*_path_in(document.data, detail["loc"]), *context.get("path", ()))
+    if kind == "too_short" and _value(document, path):
+        return  # Its elements have problems of their own, and are not counted.
     if isinstance(_value(document, path[:-1]), str):
         path = path[:-1]  # One text stands for a list of one.
     if kind == "extra_forbidden" or detail["loc"][-1:] == ("[key]",):
@@ -119,6 +130,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     if "beside" in context:
         message += f" (line {_line_of(document, context['beside'])})"
     allowed = _allowed(context)
+    if kind in {"string_type", "tuple_type"} and (wanted := _names_wanted(kind, path, document)):
+        message, allowed = wanted
     found = None if "beside" in context else _found(document, path)
     if found is not None:
         message += f"; found {found}"
@@ -126,6 +139,22 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
         message += f"; allowed: {', '.join(allowed)}"
         message += _nearest(_plain_value(document, path), allowed)
     yield Problem(_line_of(document, path), _dotted(path), message, allowed)
+
+
+def _names_wanted(kind: str, path: Path, document: Document) -> tuple[str, tuple[str, ...]] | None:
+    """The message about a mapping (or a list) where a key takes the name (or names) of what is declared elsewhere, and
+    the names that are declared. None for other keys and values.
+    """
+    section, *steps = (each for each in path if isinstance(each, str))
+    wanted = _NAMES.get(".".join(steps[1:])) if section == "entities" else None
+    if wanted is None or not isinstance(_value(document, path), dict | list):
+        return None
+    what, declared = wanted
+    form = "a list of names, each" if kind == "tuple_type" else "the name"
+    holder = document.data["entities"][steps[0]] if declared == "columns" else document.data
+    there = holder.get(declared)
+    names = tuple(there) if isinstance(there, dict) else ()
+    return f"must be {form} of {what} that is declared under `{declared}`", names
 
 
 def _unknown_key(path: Path, document: Document) -> Problem:

@@ -12,6 +12,7 @@ from instep.domain.refs import own_name
 from instep.domain.rows import ChildColumns, DocumentColumns
 from instep.domain.texts import amount
 from instep.entities.lakes import lake_rows
+from instep.entities.table_places import place_of
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.chunk import MOST_TIMES, Limits, Oversize
 from instep.pipeline.loading import full_name
@@ -217,30 +218,42 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
     return ", ".join(getattr(entity.source, "path", None) or ())
 
 
-def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
-    """Fingerprint of everything besides the version that decides a document's content: the columns read of a row; the
-    function that reads; for files, how they are named if not by absolute path.
+def source_fingerprint(entity: DocumentEntity, source: DocumentSource) -> dict[str, str]:
+    """Fingerprint of everything besides the version that decides a document's content: the place of a table, and the
+    columns read of its rows; the function that reads; for files, how they are named if not by absolute path.
     """
-    if isinstance(entity.source, FilesSource):
-        return {NAMES: IN_PROJECT} if any(map(is_relative, entity.source.path)) else {}
-    if isinstance(entity.source, KafkaSource):
-        rows = entity.document
-        return {"document": digest([entity.source.topic, rows and [rows.key, rows.text, rows.title]])}
-    if isinstance(entity.source, PythonSource):
+    declared, rows = entity.source, entity.document
+    if isinstance(declared, FilesSource):
+        return {NAMES: IN_PROJECT} if any(map(is_relative, declared.path)) else {}
+    if isinstance(declared, KafkaSource):
+        return {"document": digest([declared.topic, rows and [rows.key, rows.text, rows.title]])}
+    if isinstance(declared, PythonSource):
         from instep.pipeline.documents.functions import OwnFunction
 
-        by_class, read = entity.source.class_, entity.source.read
+        by_class, read = declared.class_, declared.read
         own = OwnFunction.of(by_class, "source.class") if by_class else OwnFunction.of(read or "", "source.read")
         return {"document": own.code}
-    if entity.document is not None and isinstance(entity.source, FeedSource):
-        return {"document": digest([entity.document.text, entity.document.title])}
-    if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource | LakeSource):
+    if rows is None:
         return {}
-    sql = None if isinstance(entity.source, LakeSource) else entity.source.sql
-    joined = [
-        [name, *each.order, each.text, each.heading, each.source.sql] for name, each in entity.document.with_.items()
+    if isinstance(declared, FeedSource):
+        return {"document": digest([rows.text, rows.title])}
+    assert isinstance(source, RowDocuments), "the rows of tables"
+    return _table_fingerprint(rows, [declared, *(each.source for each in rows.with_.values())], source)
+
+
+def _table_fingerprint(rows: RowDocument, declared: Sequence[Source], source: RowDocuments) -> dict[str, str]:
+    """Versions tell whether a row has changed since it was read from the same table, by the same columns."""
+    columns: list[object] = [rows.key, rows.text, rows.title, rows.version]
+    if isinstance(declared[0], LakeSource):
+        columns.append(rows.deleted)  # Where versions of the table tell what has changed, no row is looked at again.
+    for name, each in rows.with_.items():
+        columns.append([name, each.key, each.order, each.text, each.heading, each.version])
+    places = [
+        [each.type, *place_of(each, member.table.text), None if isinstance(each, LakeSource) else each.sql]
+        for each, member in zip(declared, source.members, strict=True)
+        if isinstance(each, SparkSource | ClickHouseSource | LakeSource)
     ]
-    return {"document": digest([entity.document.text, entity.document.title, sql, *joined])}
+    return {"source": digest(places), "document": digest(columns)}
 
 
 def _columns(declared: RowDocument, columns: Sequence[DeclaredColumn]) -> DocumentColumns:

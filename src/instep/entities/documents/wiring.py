@@ -111,7 +111,7 @@ def document_setup(
         needs_spark=entity.needs_spark,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),
-        fingerprints=cache(partial(_fingerprints, project, name, entity)),
+        fingerprints=cache(partial(_fingerprints, project, name, entity, source)),
         embedder=lambda: embedder_of(entity.embed),
         embedding_time=embedding_time_of(entity.embed),
         query_embedder=lambda: embedder_of(entity.embed, queries=True),
@@ -137,7 +137,7 @@ def document_setup(
     )
 
 
-def _fingerprints(project: Project, name: str, entity: DocumentEntity) -> Mapping[str, str]:
+def _fingerprints(project: Project, name: str, entity: DocumentEntity, source: DocumentSource) -> Mapping[str, str]:
     """Digests of all that makes the index what it is: another one of these is another index."""
     made = fingerprint(
         chunker=chunker_of(entity),
@@ -147,8 +147,9 @@ def _fingerprints(project: Project, name: str, entity: DocumentEntity) -> Mappin
         searched=searched_of(entity),
         parser=parser_of(entity).fingerprint,
     )
-    readers = {READERS: entity.readers} if entity.readers else {}
-    return {**made, **readers, **source_fingerprint(entity), TARGET: project.target_location(project.target_of(name))}
+    made |= {READERS: entity.readers} if entity.readers else {}
+    made |= source_fingerprint(entity, source)
+    return {**made, TARGET: project.target_location(project.target_of(name))}
 
 
 def _planning_folder(project: Project) -> Path:

@@ -14,6 +14,7 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
 from instep.entities.lakes import lake_rows
 from instep.entities.partitions import upstream_refs
+from instep.entities.table_places import place_of
 from instep.entities.tables.adapters import Slicing
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import TableSetup
@@ -27,7 +28,6 @@ from instep.project.sources import ClickHouseSource, LakeSource, SparkSource
 from instep.project.tables import TableEntity, edges_of, node_of, row_columns
 from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
-from instep.sources.url_files import is_url
 from instep.targets.table_target import Mappable, TableTarget
 
 #: Types that a flag may be stored as.
@@ -194,7 +194,7 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
     """
     declared = entity.model_dump(mode="json")
     parts = {
-        "source": [entity.source.type, *_place(entity.source, source), getattr(entity.source, "sql", None)],
+        "source": [entity.source.type, *place_of(entity.source, source.text), getattr(entity.source, "sql", None)],
         "key": [declared[name] for name in ("key", "scope", "watermark", "deleted")],
         "graph": [declared["node"], declared["edges"]],
     }
@@ -208,12 +208,3 @@ def _fingerprint(entity: TableEntity, source: TableSource, location: str) -> Map
     elif entity.watermark is None and not isinstance(entity.source, LakeSource):
         made[ROWS] = source.state() or ""
     return made
-
-
-def _place(declared: SparkSource | ClickHouseSource | LakeSource, source: TableSource) -> list[object]:
-    """The declared location, so that a project may be moved. Without secrets: a database as it is displayed."""
-    if isinstance(declared, ClickHouseSource):
-        return [source.text if is_url(declared.uri) else declared.uri, declared.table]
-    if isinstance(declared, LakeSource):
-        return [declared.path or source.text]
-    return [declared.format, declared.path or source.text]

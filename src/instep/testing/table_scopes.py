@@ -258,6 +258,30 @@ class TableScopesContract(OnTables):
         put(target, index, Node(1, "back", 13, path=HERE), epoch=1, attempt="3", scope=HERE)
         assert nodes(target, index) == {1: "back", 2: "here", 3: "came"}
 
+    @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+    def test_a_row_that_leaves_may_be_written_where_it_is_now_by_the_same_commit(
+        self, target: TableTarget, index: str, upkeep: bool
+    ) -> None:
+        """By the namespace that it leaves, whoever has it by then, whatever is there of a later version."""
+        was = [Node(number, "here", 5, path=HERE) for number in (1, 2, 3)]
+        put(target, index, *was, Edge(1, 1, 5, path=HERE), Edge(2, 1, 5, path=HERE), epoch=1, attempt="1", scope=HERE)
+        there = Node(3, "later", 12, path=THERE), Edge(3, 3, 12, path=THERE)
+        put(target, index, *there, epoch=1, attempt="2", scope=THERE)
+        base = target.within(HERE).fence(index, 1)
+        left: list[Row] = [Node(number, None, 11) for number in (1, 2, 3, 4)]
+        left += [Edge(number, None, 11, path=HERE) for number in (1, 2, 3, 4)]
+        now: list[Row] = [Node(1, "now", 11, path=THERE), Node(3, "now", 11, path=THERE), Node(4, "now", 11, path=THERE)]
+        now += [Edge(1, 2, 11, path=THERE), Edge(3, 2, 11, path=THERE)]
+        parts = [staged_moves(target, index, base, *left, moved="forgotten"), staged(target, index, base, *now)]
+        for _ in range(2):
+            target.within(HERE).commit(index, base=base, epoch=1, attempt="3", staged=parts, marks=[])
+            assert nodes(target, index) == {1: "now", 3: "later", 4: "now"}
+            assert edges(target, index) == {1: 2, 3: 3}
+            if upkeep:
+                target.maintain(index, full=True)
+        put(target, index, Node(1, "next", 13, path=THERE), epoch=1, attempt="4", scope=THERE)
+        assert nodes(target, index) == {1: "next", 3: "later", 4: "now"}
+
     def test_a_zombie_deletes_no_row_that_leaves(self, target: TableTarget, index: str) -> None:
         put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
         base = target.within(HERE).fence(index, 1)

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -29,6 +30,7 @@ from instep.pipeline.tables import lake_wave
 from instep.sources.tables.delta_rows import DeltaRows
 from instep.sources.tables.iceberg_rows import IcebergRows
 from instep.telemetry.progress import Silent
+from tests.e2e.truth import served
 from tests.sources.tables.sessions import session
 
 from .nodes import DeltaNodes, IcebergNodes, Nodes
@@ -253,16 +255,16 @@ def test_a_large_window_is_cut_into_slices_by_the_key(lake: Nodes, never_read_wh
     assert (found.counts.written, found.counts.deleted, lake.wrong()) == (12_000, 1, "")
 
 
-def _in_two_namespaces(lake: Nodes) -> None:
-    lake.entity = ["scope: path"]
+def _in_two_namespaces(lake: Nodes, *entity: str) -> None:
+    lake.entity = ["scope: path", *entity]
     lake.declare()
     text = (lake.root / "instep.yaml").read_text()
     (lake.root / "instep.yaml").write_text(f"{text}namespaces: ['1/', '2/']\n")
 
 
-def _placed(paths: dict[int, str]) -> pa.Table:
+def _placed(paths: dict[int, str], text: str = "Ticket") -> pa.Table:
     """Tickets by their numbers, each in a namespace."""
-    bodies = rows({number: f"Ticket {number}" for number in paths})
+    bodies = rows({number: f"{text} {number}" for number in paths})
     return bodies.append_column("path", pa.array(list(paths.values())))
 
 
@@ -295,6 +297,48 @@ def test_rows_that_move_stay_whichever_namespace_is_indexed_first(lake: Nodes) -
         lake.merge(_placed(dict.fromkeys(new, before)))
         assert {each.state for each in lake.app().run()} == {JobState.COMPLETED}
         assert {int(uri.rpartition("/")[2]) for uri, _ in lake._stored()} == set(range(new.stop))
+
+
+def _places(lake: Nodes) -> dict[int, str]:
+    table = lance.dataset(served(lake.root / "index", "Ticket")).to_table(filter="NOT _deleted")
+    return dict(zip(table["id"].to_pylist(), table["path"].to_pylist(), strict=True))
+
+
+def test_a_row_that_came_back_is_there_though_its_namespace_saw_no_change(lake: Nodes) -> None:
+    """Only the other namespace was refreshed in between: it took the row, and gives it back."""
+    _in_two_namespaces(lake)
+    lake.create(_placed(dict.fromkeys(range(5), "1/") | {9: "2/"}))
+    lake.app().run()
+    lake.merge(_placed({1: "2/", 2: "2/", 3: "2/"}))
+    lake.app().run(["Ticket@2/"])
+    assert _places(lake) == {0: "1/", 1: "2/", 2: "2/", 3: "2/", 4: "1/", 9: "2/"}
+    lake.merge(_placed({1: "1/", 2: "3/"}))
+    lake.remove(3)
+    found = {str(each.ref): each.counts for each in lake.app().run()}
+    assert _places(lake) == {0: "1/", 1: "1/", 4: "1/", 9: "2/"}
+    assert (found["Ticket@1"].written, found["Ticket@2"].deleted, found["Ticket@2"].written) == (0, 3, 0)
+
+
+def test_a_job_that_is_resumed_late_writes_nothing_over_what_came_later(
+    lake: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_two_namespaces(lake)
+    lake.create(_placed(dict.fromkeys(range(5), "1/") | {9: "2/"}))
+    lake.app().run()
+    lake.merge(_placed({1: "2/", 2: "1/x/"}))
+
+    def away(self: Any, batches: Any) -> Any:
+        raise UserError("the table is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake_wave.PortionWriter, "write", away)
+        with pytest.raises(UserError, match="away"):
+            lake.app().run(["Ticket@1/"])
+    lake.merge(_placed({1: "2/", 2: "2/"}, text="Changed"))
+    for names in (["Ticket@2/"], ["Ticket@1/"]):
+        lake.app().run(names)
+        assert _places(lake) == {0: "1/", 1: "2/", 2: "2/", 3: "1/", 4: "1/", 9: "2/"}
+        assert {body for uri, body in lake._stored() if uri[-1] in "12"} == {"Changed 1", "Changed 2"}
 
 
 def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:

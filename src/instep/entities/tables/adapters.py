@@ -84,6 +84,11 @@ class TableAdapters(EntitySetup):
         own = self.ref.scope
         return tuple(each for each in self.indexed(ledger) if not (each.within(own) or own.within(each)))
 
+    def beside(self, ledger: Ledger, physical: str) -> tuple[Scope, ...]:
+        """Those of the others that were built into this index."""
+        built = {each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity) if each.physical == physical}
+        return tuple(each for each in self.others(ledger) or () if each in built)
+
     def indexed(self, ledger: Ledger) -> tuple[Scope, ...]:
         """List all namespaces that are indexed, in order."""
         built = (each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity))

@@ -131,7 +131,7 @@ class TableSetup(TableAdapters):
         lake = versions.reading(self, self.source) if isinstance(self.source, LakeTable) else None
         followed = first.versions is not None and first.versions.since is not None
         if followed and self.rows.scope is not None and self.rows.scope not in self.rows.key:
-            selection = replace(selection, others=())
+            selection = replace(selection, others=self.beside(ledger, part.physical))
         elif followed:
             columns, deleted = with_flag(columns, marks.deleted)
             marks = replace(marks, deleted=deleted)
@@ -144,7 +144,8 @@ class TableSetup(TableAdapters):
             target=self.target,
             # Made here: a task that opened ClickHouse in its process would have to wait until this one has closed it.
             into=self.target.writer(part.physical, wave.base),
-            base=wave.base,
+            # In whatever order waves of two namespaces come: the job that began later has read a later version.
+            base=part.base if lake is not None and self.in_place else wave.base,
             ref=str(part.ref),
             instance=part.instance,
             batch_rows=self.batch_rows,

@@ -43,7 +43,8 @@ def find_followed(
         raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
     _demand_same(setup, request, checkpoint, before, now)
     lake.rows.demand_past(before)
-    selection = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
+    window = VersionWindow(before.number, now.number)
+    selection = Selection(setup.ref.scope, others=setup.beside(request.ledger, checkpoint.physical), versions=window)
     lake.forget()
     net = lake.net(setup.rows, selection)
     if net.keyless_gone and any(map(is_keyless, request.ledger.failures.versions(setup.ref, request.generation))):
@@ -58,7 +59,7 @@ def find_followed(
         why=[f"its table went from {lake.rows.unit} {before.number} to {now.number}"],
         unit="row",
         slices=window_slices(setup, selection, cut_by, [KeySlice(each.range, each.rows or net.rows) for each in cuts]),
-        counts={"changed": len(net.come), "deleted": gone, "retried": 0},
+        counts={"changed": len(net.come) - net.elsewhere, "deleted": gone, "retried": 0},
         state=[str(now)],
         blocked=None
         if request.options.allow_deletes or not gone

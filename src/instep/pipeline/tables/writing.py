@@ -46,12 +46,13 @@ class RowWriter:
 
     `into` is the target's writer for that index: a task asks the target for nothing. `columns` are those of the batches
     (see `needed_columns`), in their order; what they are called there is of no account. `base` is what the index had
-    when the wave began: the version of rows when there is no watermark, since it grows with all that is written there,
-    whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
-    `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
-    ones that are written (None: all). With `others` (see `Selection`) rows come that are not in the `scope`: those in
-    no other namespace either are deleted where they were in it, as `moved` says (see `TableChange`). Rows that are
-    there get a version that is later by `lift` (microseconds).
+    when the wave began, or the job that chose a version of the table: the version of rows when there is no watermark,
+    since it grows with all that is written there, whichever partition it is of. `first`: nothing of these rows is in
+    the index, so that there is nothing to delete. `failing` are ids of rows that failed before. Batches have at most
+    `batch_rows`. `keys`, of one column, are the only ones that are written (None: all). With `others` (see `Selection`)
+    rows come that are not in the `scope`: those in no other namespace either are deleted where they were in it, as
+    `moved` says (see `TableChange`). Rows of others are left out; but of those whose moves are forgotten only those
+    come that have left, and they are written. Rows that are there get a version that is later by `lift` (microseconds).
     """
 
     tables: tuple[GraphTable, ...]
@@ -140,8 +141,10 @@ class _Task:
         for batch in self._bounded(batches):
             rows = self._of_the_wave(dict(zip(names, batch.columns, strict=True)), batch.num_rows)
             if self._writer.others is not None:
-                rows, moved = self._parted(rows, self._writer.others)
+                rows, moved, elsewhere = self._parted(rows, self._writer.others)
                 yield from self._moves(moved)
+                if self._writer.moved == "forgotten":
+                    yield from self._handed_over(elsewhere)
             if len(rows.places):
                 self._tally.read(rows.places, sum(each.nbytes for each in rows.columns.values()))
                 yield from self._written(*self._good(rows))
@@ -162,8 +165,14 @@ class _Task:
             wanted &= _true(pc.is_in(keys, self._only))
         return found.filter(wanted)
 
-    def _parted(self, rows: _Rows, others: Sequence[Scope]) -> tuple[_Rows, _Rows]:
-        """Separate rows of the scope from rows of no indexed namespace."""
+    def _handed_over(self, rows: _Rows) -> Iterator[TableChange]:
+        """Rows that have left for other namespaces, as they are there. They are counted there, and fail there."""
+        if len(rows.places):
+            there = _Task(self._writer, Tally([each.slice_id for each in self._writer.slices]))
+            yield from there._written(*there._good(rows))
+
+    def _parted(self, rows: _Rows, others: Sequence[Scope]) -> tuple[_Rows, _Rows, _Rows]:
+        """Separate rows of the scope from rows of no indexed namespace, and of another one."""
         name = self._writer.rows.scope
         assert name is not None
         # There are few namespaces in many rows. A value that is no text belongs to no namespace.
@@ -171,7 +180,7 @@ class _Task:
         own = within(paths.dictionary, [self._writer.scope])
         moved = pc.invert(pc.or_(own, within(paths.dictionary, others)))
         found = _true(own.take(paths.indices)), _true(moved.take(paths.indices).fill_null(True))
-        return rows.filter(found[0]), rows.filter(found[1])
+        return rows.filter(found[0]), rows.filter(found[1]), rows.filter(~(found[0] | found[1]))
 
     def _moves(self, rows: _Rows) -> Iterator[TableChange]:
         """Deletions of rows from the namespaces where they were. A row without a key, or with one that cannot be

@@ -201,14 +201,18 @@ class LakeTable:
         return replace(selection, versions=VersionWindow(None, self.rows.version().number))
 
     def net(self, rows: RowColumns, selection: Selection) -> NetChanges:
-        """The changes of a window in the end, as far as the wanted columns and the scope tell them. Raises
-        `Unfollowable`.
+        """The changes of a window in the end, as far as the wanted columns and the scope tell them: with rows that have
+        left the scope as they are in one of the `others`. Raises `Unfollowable`.
         """
-        asked = (rows.key, selection.scope, selection.versions, self.wanted)
+        asked = (rows.key, selection.scope, selection.others, selection.versions, self.wanted)
         found = self._known.get(asked)
         if found is None:
-            portions = (self._signed(rows, selection, number) for number in range(self.portions(selection)))
+            numbers = range(self.portions(selection))
+            portions = (self._signed(rows, selection, [selection.scope], number) for number in numbers)
             found = NetChanges.of(portions, rows.key, rows.deleted)
+            if selection.others and len(found.left_keys):
+                left = (self._with_keys(rows, selection, found.left_keys, number) for number in numbers)
+                found = found.with_those_elsewhere(NetChanges.of(left, rows.key))
             self._known.clear()
             self._known[asked] = found
         return found
@@ -250,19 +254,30 @@ class LakeTable:
         assert versions is not None, "a selection that has versions"
         if versions.since is not None:
             net = net or self.net(rows, selection)
+            scopes = [selection.scope, *(selection.others or ())] if net.elsewhere else [selection.scope]
             for each in range(self.portions(selection)) if number == EACH else (number,):
-                yield from net.select(self._signed(rows, selection, each), rows.key, each)
+                yield from net.select(self._signed(rows, selection, scopes, each), rows.key, each)
             return
         for batch in self.rows.portion(versions.until, _names(self.wanted, rows), number):
-            found = _in_scope(batch, rows, selection.scope)
+            found = _in_scopes(batch, rows, [selection.scope])
             yield _as(found, self.wanted), np.zeros(found.num_rows, bool)
 
-    def _signed(self, rows: RowColumns, selection: Selection, number: int) -> Iterator[SignedRows]:
+    def _signed(
+        self, rows: RowColumns, selection: Selection, scopes: Sequence[Scope], number: int
+    ) -> Iterator[SignedRows]:
         versions = selection.versions
         assert versions is not None, "a selection that has versions"
         for batch, signs in self.rows.signed(_names(self.wanted, rows), versions.between, number):
-            both = _in_scope(batch.append_column(_SIGN, pa.array(signs)), rows, selection.scope)
+            both = _in_scopes(batch.append_column(_SIGN, pa.array(signs)), rows, scopes)
             yield SignedRows(_as(both, self.wanted), both.column(_SIGN).to_numpy())
+
+    def _with_keys(
+        self, rows: RowColumns, selection: Selection, numbers: Numbers, portion: int
+    ) -> Iterator[SignedRows]:
+        """Changes in the other namespaces of rows with keys of these numbers."""
+        for batch, signs in self._signed(rows, selection, selection.others or (), portion):
+            wanted = np.isin(key_numbers(batch, rows.key), numbers)
+            yield SignedRows(batch.filter(pa.array(wanted)), signs[wanted])
 
     def _selected(self, rows: RowColumns, selection: Selection, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         whole = self.of(selection)
@@ -295,11 +310,11 @@ def _names(columns: Sequence[Column], rows: RowColumns) -> list[str]:
     return list(dict.fromkeys([*(each.name for each in columns), *([rows.scope] if rows.scope else [])]))
 
 
-def _in_scope(batch: pa.RecordBatch, rows: RowColumns, scope: Scope) -> pa.RecordBatch:
-    if scope.is_global or rows.scope is None:
+def _in_scopes(batch: pa.RecordBatch, rows: RowColumns, scopes: Sequence[Scope]) -> pa.RecordBatch:
+    if rows.scope is None or any(each.is_global for each in scopes):
         return batch
     paths: Any = batch.column(rows.scope).cast(pa.string()).dictionary_encode()
-    own: Any = within(paths.dictionary, [scope])
+    own: Any = within(paths.dictionary, scopes)
     return batch.filter(own.take(paths.indices).fill_null(False))
 
 

@@ -8,7 +8,7 @@ are needed, and no order of changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +31,9 @@ class NetChanges:
     """The rows, by their numbers in order, that are there in the end and were not (`come`); and those that were, and
     whose key is gone (`gone`), with the numbers of these keys. `come_in` and `gone_in`: the portion of the changes in
     which each is met first. `read`: rows that were read to know it. `keyless_gone`: rows without a key are gone.
+
+    `left_keys` are numbers of the keys of `gone`, and of rows that were marked as deleted before they went. `elsewhere`:
+    so many of `come` are not of the selected rows (see `with_those_elsewhere`).
     """
 
     come: Numbers
@@ -38,12 +41,21 @@ class NetChanges:
     gone: Numbers
     gone_in: Portions
     gone_keys: Numbers
+    left_keys: Numbers
     read: int
     keyless_gone: bool
+    elsewhere: int = 0
 
     @property
     def rows(self) -> int:
         return len(self.come) + len(self.gone)
+
+    def with_those_elsewhere(self, other: NetChanges) -> NetChanges:
+        """With the rows that have come according to the other: those with `left_keys` in other namespaces."""
+        come = np.concatenate([self.come, other.come])
+        order, portions = np.argsort(come), np.concatenate([self.come_in, other.come_in])
+        read = self.read + other.read
+        return replace(self, come=come[order], come_in=portions[order], read=read, elsewhere=len(other.come))
 
     @classmethod
     def of(cls, portions: Iterable[Iterable[SignedRows]], key: Sequence[str], deleted: str | None = None) -> NetChanges:
@@ -64,10 +76,10 @@ class NetChanges:
         total = np.zeros(len(found), np.int64)
         np.add.at(total, places, sums)
         of_key = np.concatenate(keys)[first]
-        went = (total < 0) & ~np.isin(of_key, of_key[total > 0]) & ~np.concatenate(marked)[first]
         without = np.isin(of_key, np.concatenate(keyless))
         keyless_gone = bool(np.any((total < 0) & without))
-        went &= ~without
+        left = (total < 0) & ~np.isin(of_key, of_key[total > 0]) & ~without
+        went = left & ~np.concatenate(marked)[first]
         # Of rows that shared their key one is enough to delete it.
         gone_keys, once = np.unique(of_key[went], return_index=True)
         come, gone = np.flatnonzero(total > 0), np.sort(np.flatnonzero(went)[once])
@@ -78,6 +90,7 @@ class NetChanges:
             found[gone],
             _first(of_row, places, sums < 0, len(found))[gone],
             gone_keys,
+            np.unique(of_key[left]),
             len(named),
             keyless_gone,
         )

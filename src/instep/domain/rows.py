@@ -120,6 +120,13 @@ class RowColumns:
         return tuple(dict.fromkeys((*self.key, *single, *self.order)))
 
 
+class Neighbour(NamedTuple):
+    """Another namespace in the same index, with the version of the table that is served of it."""
+
+    scope: Scope
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Rows of a table: those in the scope (its namespaces too), in the window (None: whatever their watermark), and in
@@ -131,7 +138,8 @@ class Selection:
 
     `known` are files that need not be read again (None: all are read); rows of theirs may come as well.
 
-    `versions` are of a table that keeps them: see `VersionWindow`.
+    `versions` are of a table that keeps them: see `VersionWindow`. Rows that were changed and are in one of the
+    `neighbours` by now are selected too, if that will not find out that they have come.
     """
 
     scope: Scope = GLOBAL
@@ -142,6 +150,7 @@ class Selection:
     others: tuple[Scope, ...] | None = None
     known: Files | None = None
     versions: VersionWindow | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Histogram(NamedTuple):

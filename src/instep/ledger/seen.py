@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.seen import Late, Seen
-from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.checkpoints import Checkpoint, is_of
 from instep.ledger.tables import seen
 from instep.ledger.transaction import Store, Transaction, reads
 
@@ -34,6 +34,12 @@ class SeenRows(Store):
         # What is served comes first.
         row = tx.connection.execute(select(seen.c.body, seen.c.late).where(*here).order_by(seen.c.job_id)).first()
         return None if row is None else Seen.decode(row.body, _late(row.late))
+
+    @reads
+    def of_entity(self, tx: Transaction, entity: str) -> dict[tuple[str, str, str], Seen]:
+        """The states of what is served of an entity, by partition, generation and instance."""
+        rows = tx.connection.execute(select(seen).where(is_of(seen.c.ref, entity), seen.c.job_id == _SERVED))
+        return {(row.ref, row.generation, row.instance): Seen.decode(row.body, _late(row.late)) for row in rows}
 
     @reads
     def late(self, tx: Transaction, known: Checkpoint) -> Late | None:

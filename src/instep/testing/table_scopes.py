@@ -270,7 +270,11 @@ class TableScopesContract(OnTables):
         base = target.within(HERE).fence(index, 1)
         left: list[Row] = [Node(number, None, 11) for number in (1, 2, 3, 4)]
         left += [Edge(number, None, 11, path=HERE) for number in (1, 2, 3, 4)]
-        now: list[Row] = [Node(1, "now", 11, path=THERE), Node(3, "now", 11, path=THERE), Node(4, "now", 11, path=THERE)]
+        now: list[Row] = [
+            Node(1, "now", 11, path=THERE),
+            Node(3, "now", 11, path=THERE),
+            Node(4, "now", 11, path=THERE),
+        ]
         now += [Edge(1, 2, 11, path=THERE), Edge(3, 2, 11, path=THERE)]
         parts = [staged_moves(target, index, base, *left, moved="forgotten"), staged(target, index, base, *now)]
         for _ in range(2):

@@ -319,6 +319,20 @@ def test_a_row_that_came_back_is_there_though_its_namespace_saw_no_change(lake: 
     assert (found["Ticket@1"].written, found["Ticket@2"].deleted, found["Ticket@2"].written) == (0, 3, 0)
 
 
+def test_a_row_is_not_given_to_a_namespace_that_will_see_it_come(lake: Nodes) -> None:
+    """It would not see the row go, if it did not see it come: only what it has already is given back."""
+    _in_two_namespaces(lake)
+    lake.create(_placed({1: "1/", 2: "1/", 9: "2/"}))
+    lake.app().run()
+    for change, name in (({9: "2/x/"}, "Ticket@2/"), ({1: "2/"}, "Ticket@1/")):
+        lake.merge(_placed(change))
+        lake.app().run([name])
+    assert _places(lake) == {2: "1/", 9: "2/x/"}
+    lake.merge(_placed({1: "3/"}))
+    lake.app().run()
+    assert _places(lake) == {2: "1/", 9: "2/x/"}
+
+
 def test_a_job_that_is_resumed_late_writes_nothing_over_what_came_later(
     lake: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from instep.domain.graph import GraphTable
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import Scope
-from instep.domain.rows import RowColumns
+from instep.domain.rows import Neighbour, RowColumns
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.change_queue import EntityQueue
 from instep.ledger.ledger import Ledger
@@ -84,10 +84,16 @@ class TableAdapters(EntitySetup):
         own = self.ref.scope
         return tuple(each for each in self.indexed(ledger) if not (each.within(own) or own.within(each)))
 
-    def beside(self, ledger: Ledger, physical: str) -> tuple[Scope, ...]:
-        """Those of the others that were built into this index."""
-        built = {each.ref.scope for each in ledger.checkpoints.of_entity(self.ref.entity) if each.physical == physical}
-        return tuple(each for each in self.others(ledger) or () if each in built)
+    def neighbours(self, ledger: Ledger, physical: str) -> tuple[Neighbour, ...]:
+        """Other namespaces in this index whose version is known."""
+        known, own = ledger.seen.of_entity(self.ref.entity), self.ref.scope
+        found = []
+        for each in ledger.checkpoints.of_entity(self.ref.entity):
+            seen = known.get((str(each.ref), each.generation, each.instance))
+            there = each.physical == physical and not (each.ref.scope.within(own) or own.within(each.ref.scope))
+            if there and seen is not None and seen.version is not None:
+                found.append(Neighbour(each.ref.scope, seen.version.number))
+        return tuple(found)
 
     def indexed(self, ledger: Ledger) -> tuple[Scope, ...]:
         """List all namespaces that are indexed, in order."""

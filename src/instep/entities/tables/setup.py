@@ -31,7 +31,7 @@ from instep.pipeline.tables.repairing import RepairWave, with_flag
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.values import id_of
 from instep.pipeline.tables.writing import RowWriter, TableWave, needed_columns
-from instep.sources.tables.lake_table import LakeTable
+from instep.sources.tables.lake_table import LakeTable, readable
 from instep.sources.tables.table_source import Sessions
 from instep.targets.table_target import Mappable
 from instep.targets.trial import Trial, trial_of_tables
@@ -130,8 +130,10 @@ class TableSetup(TableAdapters):
             selection = replace(selection, keys=repair.wanted)
         lake = versions.reading(self, self.source) if isinstance(self.source, LakeTable) else None
         followed = first.versions is not None and first.versions.since is not None
-        if followed and self.rows.scope is not None and self.rows.scope not in self.rows.key:
-            selection = replace(selection, others=self.beside(ledger, part.physical))
+        if lake is not None and followed and self.rows.scope is not None and self.rows.scope not in self.rows.key:
+            with readable(lake):
+                selection = versions.with_neighbours(self, lake, ledger, part.physical, selection)
+            selection = replace(selection, others=tuple(each.scope for each in selection.neighbours))
         elif followed:
             columns, deleted = with_flag(columns, marks.deleted)
             marks = replace(marks, deleted=deleted)

@@ -15,6 +15,7 @@ from instep.entities.tables.adapters import TableAdapters
 from instep.entities.tables.cutting import cut_window, window_slices
 from instep.entities.tables.guarding import refused
 from instep.ledger.checkpoints import Checkpoint
+from instep.ledger.ledger import Ledger
 from instep.pipeline.tables.values import is_keyless
 from instep.pipeline.tables.writing import needed_columns
 from instep.sources.tables.lake_table import LakeTable
@@ -43,9 +44,9 @@ def find_followed(
         raise Unfollowable(f"it is not known at which {lake.rows.unit} its table was read")
     _demand_same(setup, request, checkpoint, before, now)
     lake.rows.demand_past(before)
-    window = VersionWindow(before.number, now.number)
-    selection = Selection(setup.ref.scope, others=setup.beside(request.ledger, checkpoint.physical), versions=window)
     lake.forget()
+    window = Selection(setup.ref.scope, versions=VersionWindow(before.number, now.number))
+    selection = with_neighbours(setup, lake, request.ledger, checkpoint.physical, window)
     net = lake.net(setup.rows, selection)
     if net.keyless_gone and any(map(is_keyless, request.ledger.failures.versions(setup.ref, request.generation))):
         raise Unfollowable("rows without a key are gone, and some that failed may be among them")
@@ -70,6 +71,16 @@ def find_followed(
         warnings=[f"note: {note}"] if note else [],
         seen=Seen(version=now),
     )
+
+
+def with_neighbours(
+    setup: TableAdapters, lake: LakeTable, ledger: Ledger, physical: str, window: Selection
+) -> Selection:
+    """The selection of a window with namespaces for which rows may have left, if any have. Raises `Unfollowable`."""
+    moves = setup.rows.scope is not None and setup.rows.scope not in setup.rows.key
+    if not moves or not len(lake.net(setup.rows, window).left_keys):
+        return window
+    return replace(window, neighbours=setup.neighbours(ledger, physical))
 
 
 def _demand_same(

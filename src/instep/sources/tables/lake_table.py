@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -22,7 +24,7 @@ from instep.domain.table_versions import Between, TableVersion, Unfollowable, Ve
 from instep.errors import UserError
 from instep.sources.tables.lake import OTHER_COLUMN
 from instep.sources.tables.lakes import SignedRows
-from instep.sources.tables.net_changes import Flags, NetChanges, Numbers, key_numbers, marks
+from instep.sources.tables.net_changes import Flags, NetChanges, Numbers, changed_rows, key_numbers, marks
 from instep.sources.tables.parquet import kind_of
 from instep.sources.tables.predicates import within
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -202,19 +204,46 @@ class LakeTable:
 
     def net(self, rows: RowColumns, selection: Selection) -> NetChanges:
         """The changes of a window in the end, as far as the wanted columns and the scope tell them: with rows that have
-        left the scope as they are in one of the `others`. Raises `Unfollowable`.
+        left the scope for a neighbour. Raises `Unfollowable`.
         """
-        asked = (rows.key, selection.scope, selection.others, selection.versions, self.wanted)
+        asked = (rows.key, selection.scope, selection.versions, self.wanted)
         found = self._known.get(asked)
         if found is None:
             numbers = range(self.portions(selection))
             portions = (self._signed(rows, selection, [selection.scope], number) for number in numbers)
             found = NetChanges.of(portions, rows.key, rows.deleted)
-            if selection.others and len(found.left_keys):
-                left = (self._with_keys(rows, selection, found.left_keys, number) for number in numbers)
-                found = found.with_those_elsewhere(NetChanges.of(left, rows.key))
             self._known.clear()
             self._known[asked] = found
+        if not selection.neighbours:
+            return found
+        more = self._known.get((*asked, selection.neighbours))
+        if more is None:
+            more = self._known[*asked, selection.neighbours] = self._with_elsewhere(rows, selection, found)
+        return more
+
+    def _with_elsewhere(self, rows: RowColumns, selection: Selection, net: NetChanges) -> NetChanges:
+        """With rows that have left for neighbours whose version has the very same rows: what they come from was never
+        seen there, nor will they be. Others are found there.
+        """
+        versions = selection.versions
+        assert versions is not None, "a selection that has versions"
+        scopes = defaultdict[int, list[Scope]](list)
+        for scope, version in selection.neighbours:
+            scopes[version].append(scope)
+        keys, found = net.left_keys, net
+        for version, same in scopes.items():
+            if version == versions.since:
+                continue  # In this version they were here.
+            come = NetChanges.of(self._with_keys(rows, selection, same, keys), rows.key)
+            if not len(come.come):
+                continue
+            since, until = sorted((version, versions.until))
+            apart = replace(selection, versions=VersionWindow(since, until))
+            try:
+                changes = self._with_keys(rows, apart, same, keys) if since != until else ()
+                found = found.with_elsewhere(come, changed_rows(chain.from_iterable(changes), rows.key))
+            except Unfollowable:
+                continue  # Nor is it for the neighbour: that reads all its rows.
         return found
 
     def forget(self) -> None:
@@ -254,7 +283,8 @@ class LakeTable:
         assert versions is not None, "a selection that has versions"
         if versions.since is not None:
             net = net or self.net(rows, selection)
-            scopes = [selection.scope, *(selection.others or ())] if net.elsewhere else [selection.scope]
+            elsewhere = [each.scope for each in selection.neighbours] if net.elsewhere else []
+            scopes = [selection.scope, *elsewhere]
             for each in range(self.portions(selection)) if number == EACH else (number,):
                 yield from net.select(self._signed(rows, selection, scopes, each), rows.key, each)
             return
@@ -272,12 +302,16 @@ class LakeTable:
             yield SignedRows(_as(both, self.wanted), both.column(_SIGN).to_numpy())
 
     def _with_keys(
-        self, rows: RowColumns, selection: Selection, numbers: Numbers, portion: int
-    ) -> Iterator[SignedRows]:
-        """Changes in the other namespaces of rows with keys of these numbers."""
-        for batch, signs in self._signed(rows, selection, selection.others or (), portion):
-            wanted = np.isin(key_numbers(batch, rows.key), numbers)
-            yield SignedRows(batch.filter(pa.array(wanted)), signs[wanted])
+        self, rows: RowColumns, selection: Selection, scopes: Sequence[Scope], keys: Numbers
+    ) -> Iterator[Iterator[SignedRows]]:
+        """Changes in these namespaces of rows with keys of these numbers, by portions."""
+
+        def portion(number: int) -> Iterator[SignedRows]:
+            for batch, signs in self._signed(rows, selection, scopes, number):
+                wanted = np.isin(key_numbers(batch, rows.key), keys)
+                yield SignedRows(batch.filter(pa.array(wanted)), signs[wanted])
+
+        return map(portion, range(self.portions(selection)))
 
     def _selected(self, rows: RowColumns, selection: Selection, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         whole = self.of(selection)

@@ -32,8 +32,8 @@ class NetChanges:
     whose key is gone (`gone`), with the numbers of these keys. `come_in` and `gone_in`: the portion of the changes in
     which each is met first. `read`: rows that were read to know it. `keyless_gone`: rows without a key are gone.
 
-    `left_keys` are numbers of the keys of `gone`, and of rows that were marked as deleted before they went. `elsewhere`:
-    so many of `come` are not of the selected rows (see `with_those_elsewhere`).
+    `left_keys` are numbers of the keys of `gone`, and of rows that were marked as deleted before they went. So many of
+    `come` as `elsewhere` says have these keys, and are in another namespace.
     """
 
     come: Numbers
@@ -50,12 +50,13 @@ class NetChanges:
     def rows(self) -> int:
         return len(self.come) + len(self.gone)
 
-    def with_those_elsewhere(self, other: NetChanges) -> NetChanges:
-        """With the rows that have come according to the other: those with `left_keys` in other namespaces."""
-        come = np.concatenate([self.come, other.come])
-        order, portions = np.argsort(come), np.concatenate([self.come_in, other.come_in])
-        read = self.read + other.read
-        return replace(self, come=come[order], come_in=portions[order], read=read, elsewhere=len(other.come))
+    def with_elsewhere(self, other: NetChanges, but: Numbers) -> NetChanges:
+        """With the rows that have come according to the other, which is of another namespace, but for those."""
+        kept = ~np.isin(other.come, but)
+        come = np.concatenate([self.come, other.come[kept]])
+        order, portions = np.argsort(come), np.concatenate([self.come_in, other.come_in[kept]])
+        elsewhere = self.elsewhere + int(np.count_nonzero(kept))
+        return replace(self, come=come[order], come_in=portions[order], elsewhere=elsewhere)
 
     @classmethod
     def of(cls, portions: Iterable[Iterable[SignedRows]], key: Sequence[str], deleted: str | None = None) -> NetChanges:
@@ -108,6 +109,17 @@ class NetChanges:
             chosen = come.first(numbers, signs > 0) | went
             if chosen.any():
                 yield batch.filter(pa.array(chosen)), went[chosen]
+
+
+def changed_rows(changes: Iterable[SignedRows], key: Sequence[str]) -> Numbers:
+    """The numbers of the rows that did not come as often as they went."""
+    named, signs = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    for batch, each in changes:
+        named.append(_row_numbers(batch, key_numbers(batch, key)))
+        signs.append(each)
+    found, places = np.unique(np.concatenate(named), return_inverse=True)
+    changed: Numbers = found[np.bincount(places, np.concatenate(signs), len(found)) != 0]
+    return changed
 
 
 def _first(portions: Portions, places: npt.NDArray[np.intp], among: Flags, count: int) -> Portions:

@@ -262,7 +262,7 @@ class TableScopesContract(OnTables):
     def test_a_row_that_leaves_may_be_written_where_it_is_now_by_the_same_commit(
         self, target: TableTarget, index: str, upkeep: bool
     ) -> None:
-        """By the namespace that it leaves, whoever has it by then, whatever is there of a later version."""
+        """A later version that is there stays."""
         was = [Node(number, "here", 5, path=HERE) for number in (1, 2, 3)]
         put(target, index, *was, Edge(1, 1, 5, path=HERE), Edge(2, 1, 5, path=HERE), epoch=1, attempt="1", scope=HERE)
         there = Node(3, "later", 12, path=THERE), Edge(3, 3, 12, path=THERE)

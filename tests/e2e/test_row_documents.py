@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import instep
 from instep.domain.jobs import JobState
+from instep.domain.rows import DocumentColumns
 from instep.entities.plan_request import Kind
 from instep.errors import UserError
+from instep.sources.tables.parquet_rows import ParquetRows
 from tests.sources.tables.sessions import session
 
 from .tickets import LARGEST, Desk
@@ -243,3 +247,64 @@ def test_spark_joins_changes_with_one_scan_and_moves_no_row(tmp_path: Path) -> N
     finally:
         spark.conf.unset("spark.sql.optimizer.disableHints")
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def listed_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The columns of keys by which rows of files are listed from now on, an entry for each look at all of them."""
+    looks: list[str] = []
+    listed = ParquetRows.listed
+
+    def looking(self: ParquetRows, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        looks.append(columns.text)
+        return listed(self, columns)
+
+    monkeypatch.setattr(ParquetRows, "listed", looking)
+    return looks
+
+
+def test_rows_of_files_that_nobody_wrote_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path / "desk", "parquet", version=False, entity="depends_on: []")
+    desk.declare()
+    desk.fill(10)
+    looks = listed_by(monkeypatch)
+    desk.run()
+    assert desk.run().plan.kind is Kind.NOTHING
+    assert looks == ["body"]
+
+    desk.save()  # The same rows once more.
+    found = [desk.run() for _ in range(2)]
+    assert [(each.plan.kind, each.unchanged) for each in found] == [(Kind.NOTHING, 10), (Kind.NOTHING, 10)]
+    assert looks == ["body", "body"]
+
+    desk.change(3, body="Another text.")
+    desk.save()
+    assert desk.run().counts.written == 1
+    assert desk.run().plan.kind is Kind.NOTHING
+    assert looks == ["body", "body", "body"]
+    assert desk.wrong() == ""
+
+
+def test_rows_are_listed_again_when_the_declaration_reads_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path / "desk", "parquet", version=True, entity="depends_on: []")
+    desk.declare()
+    desk.fill(10)
+    desk.run()
+    looks = listed_by(monkeypatch)
+    text = (desk.root / "instep.yaml").read_text()
+    (desk.root / "instep.yaml").write_text(text.replace(", version: at", ""))
+    desk.run()
+    assert looks == ["body"]
+
+
+def test_after_a_job_that_was_cancelled_rows_are_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of what it had seen is in the index, and the files may be again as they were before it."""
+    desk = Desk(tmp_path / "desk", "parquet", version=False, entity="depends_on: []")
+    desk.declare()
+    desk.fill(10)
+    desk.run()
+    looks = listed_by(monkeypatch)
+    monkeypatch.setattr("instep.entities.documents.versions.overtaken", lambda *_: True)
+    assert desk.run().plan.kind is Kind.NOTHING
+    assert looks == ["body"]

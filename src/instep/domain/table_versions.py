@@ -47,6 +47,11 @@ class TableVersion(NamedTuple):
         raise Unfollowable(OTHER_COLUMNS if one == other else _OTHER_TABLE)
 
     @classmethod
+    def of_state(cls, state: str) -> TableVersion:
+        """Stands for the state of a table that keeps no versions, as far as its files tell it."""
+        return cls(state, 0)
+
+    @classmethod
     def parse(cls, text: str) -> TableVersion:
         head, _, commit = text.partition(_COMMIT)
         table, _, number = head.rpartition("@")

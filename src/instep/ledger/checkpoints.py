@@ -71,6 +71,13 @@ _CHECKPOINT: Final = select(checkpoints).where(
 )
 
 
+def lock(tx: Transaction, known: Checkpoint) -> bool:
+    """Lock a checkpoint as it is known; False if another job is served by now."""
+    here = (*_of(known.ref, known.generation), checkpoints.c.job_id == known.job_id)
+    found = select(checkpoints.c.instance).where(*here).with_for_update()
+    return tx.connection.scalar(found) == known.instance
+
+
 def checkpoint(tx: Transaction, ref: PartitionRef, generation: str) -> Checkpoint | None:
     row = tx.connection.execute(_CHECKPOINT, {"b_ref": str(ref), "b_generation": generation}).one_or_none()
     return None if row is None else _checkpoint(row)

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, and_, delete, insert, select, update
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.seen import Late, Seen
-from instep.ledger.checkpoints import Checkpoint, is_of
+from instep.ledger.checkpoints import Checkpoint, is_of, lock
 from instep.ledger.tables import seen
-from instep.ledger.transaction import Store, Transaction, reads
+from instep.ledger.transaction import Store, Transaction, reads, writes
 
 #: Stands for the job of what is served.
 _SERVED: Final = ""
@@ -35,6 +35,16 @@ class SeenRows(Store):
         row = tx.connection.execute(select(seen.c.body, seen.c.late).where(*here).order_by(seen.c.job_id)).first()
         return None if row is None else Seen.decode(row.body, _late(row.late))
 
+    @writes
+    def learn(self, tx: Transaction, known: Checkpoint, found: Seen) -> None:
+        """Record what was seen by a look that found nothing to do. Nothing happens if another job is served by now."""
+        if not lock(tx, known):
+            return
+        here = (seen.c.ref == str(known.ref), seen.c.generation == known.generation, seen.c.job_id == _SERVED)
+        tx.connection.execute(delete(seen).where(*here))
+        where = {"ref": str(known.ref), "generation": known.generation, "job_id": _SERVED, "instance": known.instance}
+        tx.connection.execute(insert(seen).values(**where, **_told(found)))
+
     @reads
     def of_entity(self, tx: Transaction, entity: str) -> dict[tuple[str, str, str], Seen]:
         """The states of what is served of an entity, by partition, generation and instance."""
@@ -51,9 +61,8 @@ def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> Non
     """Store what is to be known when this part has ended."""
     if found is None:
         return
-    late = None if found.late is None else json.dumps(found.late.as_dict())
-    where = {"ref": str(part.ref), "generation": part.generation, "job_id": job_id}
-    tx.connection.execute(insert(seen).values(**where, instance=part.instance, body=found.encode(), late=late))
+    where = {"ref": str(part.ref), "generation": part.generation, "job_id": job_id, "instance": part.instance}
+    tx.connection.execute(insert(seen).values(**where, **_told(found)))
 
 
 def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
@@ -75,6 +84,11 @@ def forget(tx: Transaction, job_id: str, part: JobPart) -> None:
 def drop(tx: Transaction, ref: PartitionRef) -> None:
     """Forget a partition."""
     tx.connection.execute(delete(seen).where(seen.c.ref == str(ref)))
+
+
+def _told(found: Seen) -> dict[str, bytes | str | None]:
+    late = None if found.late is None else json.dumps(found.late.as_dict())
+    return {"body": found.encode(), "late": late}
 
 
 def _of(known: Checkpoint) -> ColumnElement[bool]:

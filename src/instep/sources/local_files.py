@@ -175,6 +175,14 @@ def version(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
+def settled_version(path: bytes) -> str:
+    """The version of a regular file, once no change that is still to come can have the same. Raises `Vanished` or
+    `Unread`.
+    """
+    with _descriptor(path) as descriptor:
+        return version(_grown_up(descriptor))
+
+
 def read(path: bytes, *, max_bytes: int) -> Content:
     """Read a regular file as it was at one moment. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:

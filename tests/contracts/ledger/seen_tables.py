@@ -81,6 +81,17 @@ class SeenTables(Fixtures):
         end(ledger, part, "second")
         assert _known(ledger) == third
 
+    def test_a_look_that_finds_nothing_to_do_is_known_while_the_same_job_is_served(self, ledger: Ledger) -> None:
+        _job(ledger, "first", None, fresh=True)
+        before = ledger.checkpoints.get(REF)
+        assert before is not None
+        for seen in (FIRST, SECOND):
+            ledger.seen.learn(before, seen)
+            assert _known(ledger) == seen
+        _job(ledger, "second", FIRST)
+        ledger.seen.learn(before, SECOND)
+        assert _known(ledger) == FIRST
+
     def test_a_job_that_fails_has_seen_nothing(self, ledger: Ledger) -> None:
         _job(ledger, "first", FIRST, fresh=True)
         _job(ledger, "second", SECOND, ends=False)

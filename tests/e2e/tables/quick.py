@@ -85,6 +85,9 @@ class ArrowTable:
     def state(self) -> str | None:
         return self.inner.state()
 
+    def strict_state(self) -> str | None:
+        return self.inner.strict_state()
+
     def changed(
         self,
         spark: Any,

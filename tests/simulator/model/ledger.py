@@ -610,6 +610,12 @@ class _SeenRows(_Kept, SeenRows):
             open_ones = (row for row in rows if row.state is None and row.part.instance == part.instance)
             return next((row.seen for row in open_ones), None)
 
+    def learn(self, known: Checkpoint, found: Seen) -> None:
+        with self._lock:
+            served = self._tables.checkpoints.get((known.ref, known.generation))
+            if served is not None and (served.job_id, served.instance) == (known.job_id, known.instance):
+                self._tables.seen[known.ref, known.generation] = (known.instance, found)
+
     def late(self, known: Checkpoint) -> Late | None:
         found = self.get(known)
         return found.late if found else None

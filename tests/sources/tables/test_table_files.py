@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from instep.domain.refs import Scope
 from instep.domain.rows import EVERYTHING, RowColumns, Selection
 from instep.domain.seen import Late, Seen
 from instep.domain.table_files import Files, TableFile
-from instep.sources.tables.row_wise import is_row_wise
+from instep.sources.tables.row_wise import is_row_wise, is_steady
 from instep.sources.tables.spark_tables import SparkTable
 from tests.contracts.table_source import ids
 from tests.contracts.table_source_rows import ROWS, a_row, table_of
@@ -122,6 +123,51 @@ def test_folders_that_spark_would_leave_out_are_not_listed_for_it(tmp_path: Path
 )
 def test_a_query_that_needs_more_than_one_row_is_none_for_single_files(sql: str) -> None:
     assert not is_row_wise(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, current_date() AS today FROM source",
+        "SELECT id, now() AS at FROM source",
+        "SELECT id FROM source WHERE at > localtimestamp() - INTERVAL 3 DAYS",
+        "SELECT id, rand() AS r FROM source",
+        "SELECT id, uuid() AS u FROM source",
+        "SELECT id, score(body) AS s FROM source",
+        "SELECT max(id) AS id FROM source",
+    ],
+)
+def test_a_query_that_may_give_other_rows_tomorrow_is_not_steady(sql: str) -> None:
+    assert not is_steady(sql)
+    assert SparkTable("json", (".",), sql=sql).strict_state() is None
+
+
+def test_a_query_of_values_alone_is_steady() -> None:
+    assert is_steady("SELECT id, upper(name) AS name, to_timestamp(at) AS at FROM source WHERE size > 3")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_no_state_of_files_comes_back(tmp_path: Path, kind: str) -> None:
+    """A copy that keeps size and times (`cp -p`) is another state, and so are other options."""
+    file = tmp_path / "one"
+    file.write_bytes(b"abc")
+    table = SparkTable(kind, (str(tmp_path),))
+    first = table.strict_state()
+    assert first == table.strict_state()
+    times = file.stat()
+    file.write_bytes(b"xyz")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = table.strict_state()
+    file.write_bytes(b"abc")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    states = [
+        first,
+        second,
+        table.strict_state(),
+        SparkTable(kind, (str(tmp_path),), options={"a": "b"}).strict_state(),
+    ]
+    assert None not in states
+    assert len(set(states)) == 4
 
 
 @pytest.mark.spark

@@ -18,13 +18,13 @@ from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
 from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
-from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.adapters import DocumentAdapters, WayToPlan
 from instep.entities.documents.comparing import compared, in_columns, left_out, record_of
 from instep.entities.documents.corpora import TooMany, corpus_of, unless_too_many, way_to_plan
 from instep.entities.documents.listings import Known, known_of, list_source
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
-from instep.entities.documents.versions import changed_since_seen
+from instep.entities.documents.versions import changed_since_seen, state_now
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import UNCHANGED, Found, Kind, Planned, PlanRequest, Refusal, Since
 from instep.ledger.checkpoints import Checkpoint
@@ -62,8 +62,20 @@ class _Seen:
     ) -> None:
         self._setup, self._ledger, self._known = setup, ledger, known
         self._listing, self._listed = listing, listed
-        self.way = way_to_plan(setup, ledger, known.instance)
+        self._way: WayToPlan | None = None
         self.warnings: list[str] = []
+
+    @property
+    def way(self) -> WayToPlan:
+        """Chosen at the first look: it may take a count of the rows."""
+        if self._way is None:
+            self._way = way_to_plan(self._setup, self._ledger, self._known.instance)
+        return self._way
+
+    @property
+    def told(self) -> str | None:
+        """Where all of it was looked at, and why."""
+        return self._way.told if self._way else None
 
     def _here(self) -> Listing | None:
         """The source as listed in this process; None where tasks do that."""
@@ -73,7 +85,7 @@ class _Seen:
                 listed = list_source(self._setup, self._ledger, self._known, told)
                 self._listed = listed.with_empty_folders() if listed.nowhere and self._known.allows_empty() else listed
             except TooMany as found:
-                self.way = found.way
+                self._way = found.way
         return self._listed
 
     def compared(
@@ -225,11 +237,13 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     whole = partial(seen.compared, base, failed, buckets=setup.buckets, retry_failures=retry)
     look = look_at(setup, request, topic, base, failed, retry=retry, whole=whole)
     found, changes = look.found, look.changes
+    learned = None
     if kind is Kind.REFRESH and look.moved is not None:
         why = [*why, look.moved]
     elif kind is Kind.REFRESH and not changes.changes:
         why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=asked)
         kind = Kind.REFRESH if why else Kind.NOTHING
+        learned = look.seen if look.learns and kind is Kind.NOTHING else None
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, _empty(setup.source_text)]
     held_back = None
@@ -267,11 +281,12 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         held_back=held_back,
         target=_reached(checkpoint, found, asked, rest=look.partial or bool(topic and topic.read.behind)),
         lost=Loss(units=lost),
-        compared=None if look.partial else seen.way.told,
+        compared=seen.told,
         partial=look.partial,
         left=topic.read.left if topic else 0,
         until=topic.read.end if topic else None,
         seen=look.seen,
+        learned=learned,
         of_past=found.as_of is not None,
     )
 
@@ -430,6 +445,8 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed
             return UNCHANGED
         changes, known = followed[0], Seen(version=followed[1])
     else:
+        state = state_now(setup)
+        known = None if state is None else Seen(version=state)
         failed = ledger.failures.versions(part.ref, part.generation)
         seen = _Seen(setup, ledger, Known(part.instance, failed))
         _, changes = seen.compared(part.instance, failed, buckets=part.buckets)

@@ -1,4 +1,6 @@
-"""Follow a table that keeps its versions: a refresh compares what was changed since the last one, and no other rows."""
+"""Follow a table that keeps its versions: a refresh compares what was changed since the last one, and no other rows. Of
+tables that keep none, files may tell that nothing was changed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from instep.document_state.columns import FEW, ListedColumns
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import UNREAD, Difference, unchanged
+from instep.domain.seen import Seen
 from instep.domain.table_versions import Between, TableVersion, Unfollowable
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.overtaken import overtaken
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from instep.document_state.difference import Record
 
 #: A table of which nothing was changed.
-_NOTHING: Final = Listing((), [], exhaustive=False)
+NOTHING_LISTED: Final = Listing((), [], exhaustive=False)
 _SHARED: Final = "rows were changed that share their key with others"
 
 
@@ -77,17 +80,57 @@ def follow(
     if before is None:
         return replace(found, note=lake.note())
     if not found.moved and not failed:
-        return replace(found, listing=_NOTHING)
+        return replace(found, listing=NOTHING_LISTED)
     try:
         changed = _changed(source, before, now, failed, retry=retry)
         if changed is None:
-            return replace(found, listing=_NOTHING, note=lake.note())
+            return replace(found, listing=NOTHING_LISTED, note=lake.note())
         assert base is not None, "what is known of a table is of an instance"
         record = record_of_touched(request.ledger, base, changed.uris)
         _demand_one_row_each(changed, record, failed)
         return replace(found, listing=changed.listing, record=record, note=lake.note())
     except Unfollowable as why:
         return replace(found, why_all=str(why))
+
+
+@dataclass(frozen=True, slots=True)
+class StatedTables:
+    """Tables that keep no versions, in the state that they have `now`: `same`, if it is that of the last run."""
+
+    now: TableVersion
+    same: bool
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(version=self.now)
+
+
+def stated(
+    setup: DocumentAdapters, request: PlanRequest, base: str | None, failed: Mapping[str, str], *, retry: bool
+) -> StatedTables | None:
+    """The tables of the source as they are now; None if it takes a look at their rows to know."""
+    now = state_now(setup)
+    if now is None:
+        return None
+    checkpoint, ledger = request.checkpoint, request.ledger
+    refreshed = request.kind is Kind.REFRESH and checkpoint is not None and checkpoint.instance == base
+    if checkpoint is None or not refreshed or _again(failed, retry=retry):
+        return StatedTables(now, same=False)
+    seen = ledger.seen.get(checkpoint)
+    same = seen is not None and now.same(seen.version) and not overtaken(setup.target, ledger, checkpoint)
+    return StatedTables(now, same)
+
+
+def state_now(setup: DocumentAdapters) -> TableVersion | None:
+    """The state of tables that keep no versions. To be asked before anything is read."""
+    source = setup.source
+    state = source.strict_state() if isinstance(source, RowDocuments) and source.lake is None else None
+    return None if state is None else TableVersion.of_state(state)
+
+
+def _again(failed: Mapping[str, str], *, retry: bool) -> bool:
+    """Whether documents that failed are to be tried again."""
+    return bool(failed) and (retry or UNREAD in failed.values())
 
 
 def changed_since_seen(
@@ -117,7 +160,7 @@ def _changed(
 ) -> ChangedRows | None:
     """The rows that were changed between two versions; None if nothing was. Raises `Unfollowable`."""
     now.demand_same_table(before)
-    if failed and (retry or UNREAD in failed.values()):
+    if _again(failed, retry=retry):
         raise Unfollowable("documents that failed are tried again")
     lake = source.lake
     assert lake is not None, "asked of a table with versions"

@@ -101,6 +101,9 @@ class ClickHouseTable:
             return columns
         return columns_of(self._frame(spark, columns, []).schema)
 
+    def strict_state(self) -> None:
+        """Nothing: merges cannot be told from changes."""
+
     def state(self) -> str | None:
         """A digest of its parts. A merge changes it too, without need: then the table is read once more."""
         if self.sql is not None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from instep.errors import UserError
+from instep.sources import local_files
+from instep.sources.document_source import Unread, Vanished
 from instep.sources.url_files import file_version, files_below, is_url
 
 #: What Spark takes for a pattern in a path.
@@ -17,6 +20,10 @@ _PATTERN = re.compile(r"[*?{}\[\]\\]")
 
 #: Where these keep what belongs to the table at a moment; what else lies there comes and goes.
 _LOGS = {"delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
+
+
+#: When a file was written, as stores say it.
+_MOMENTS = ("LastModified", "last_modified", "mtime", "modified", "updated")
 
 
 class Listed(NamedTuple):
@@ -71,6 +78,33 @@ def digest(found: Sequence[Folder]) -> str:
     return state.hexdigest()[:32]
 
 
+def strict_digest(paths: Sequence[str], format: str) -> str | None:
+    """As `digest`, and differs too when a file was written again as it had been before: no earlier state comes back.
+    None where only Spark can look, or a file has gone since.
+    """
+    state = hashlib.sha256()
+    for path in paths:
+        found = None if _PATTERN.search(path) else _listing(path, format)
+        if found is None:
+            return None
+        for each, info in sorted(found.files, key=lambda file: file[0]):
+            moment = _written(found.fs, each, info)
+            if moment is None:
+                return None
+            state.update(f"{each}\0{info.get('size')}\0{moment}\0".encode(errors="surrogateescape"))
+    return state.hexdigest()[:32]
+
+
+def _written(fs: Any, path: str, info: Mapping[str, Any]) -> str | None:
+    """The version of a file, and when it was written."""
+    if "local" in fs.protocol:
+        try:
+            return local_files.settled_version(os.fsencode(path))
+        except (Vanished, Unread):
+            return None
+    return " ".join([file_version(fs, path, info), *(str(info[each]) for each in _MOMENTS if info.get(each))])
+
+
 def shown(path: str) -> str:
     """A path for people: of a URL, without user, query and fragment."""
     if not is_url(path):
@@ -82,6 +116,27 @@ def shown(path: str) -> str:
 def _folder(path: str, format: str) -> Folder | None:
     if _PATTERN.search(path):
         return None
+    if (found := _listing(path, format)) is None:
+        return None
+    try:
+        listed = [
+            Listed(each, int(info.get("size") or 0), file_version(found.fs, each, info)) for each, info in found.files
+        ]
+    except (OSError, ValueError):
+        return None
+    return Folder(found.root, found.fs, tuple(sorted(listed)))
+
+
+class _Listing(NamedTuple):
+    """The files of a place that are not hidden, with what its file system says of each."""
+
+    root: str
+    fs: Any
+    files: list[tuple[str, Mapping[str, Any]]]
+
+
+def _listing(path: str, format: str) -> _Listing | None:
+    """None for a place that no file system here opens. Raises `UserError` when there is nothing at a local path."""
     import fsspec
 
     try:
@@ -92,14 +147,10 @@ def _folder(path: str, format: str) -> Folder | None:
         log = _LOGS.get(format)
         beneath = f"{root.rstrip('/')}/{log}" if log else root
         listing = [(beneath, fs.info(beneath))] if fs.isfile(beneath) else files_below(fs, beneath, _refuse)
-        listed = [
-            Listed(each, int(info.get("size") or 0), file_version(fs, each, info))
-            for each, info in listing
-            if log or not _hidden(each[len(root) :])
-        ]
+        files = [(each, info) for each, info in listing if log or not _hidden(each[len(root) :])]
     except (OSError, ValueError, ImportError):
         return None
-    return Folder(str(root), fs, tuple(sorted(listed)))
+    return _Listing(str(root), fs, files)
 
 
 def _refuse(folder: str, why: str) -> None:

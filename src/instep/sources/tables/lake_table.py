@@ -118,6 +118,9 @@ class LakeTable:
             found.append(Column(each.name, kind))
         return tuple(found)
 
+    def strict_state(self) -> None:
+        """Nothing: its versions tell more."""
+
     def state(self) -> None:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from instep.domain.rows import FIRST_MOMENT, RowColumns, Selection
 from instep.domain.table_files import Files, TableFile
 from instep.errors import UserError
 from instep.sources.tables import parquet
-from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
-from instep.sources.tables.row_wise import is_row_wise
+from instep.sources.tables.folders import Folder, Listed, digest, folders, shown, strict_digest
+from instep.sources.tables.row_wise import is_row_wise, is_steady
 from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class ListedFiles:
         """A digest of the listing; None where only Spark can list."""
         places = folders(self.path, self.format.lower()) if self.path else None
         return None if places is None else digest(places)
+
+    def strict_state(self) -> str | None:
+        """A digest of all that decides which rows there are; None where files do not tell, as with a query that looks
+        at the clock.
+        """
+        if not self.path or self.format.lower() not in _FILES or not (self.sql is None or is_steady(self.sql)):
+            return None
+        files = strict_digest(self.path, self.format.lower())
+        read = repr((self.format.lower(), self.path, sorted(self.options.items()), self.sql))
+        return None if files is None else f"{files}{hashlib.sha256(read.encode()).hexdigest()[:32]}"
 
     def all(self) -> list[TableFile] | None:
         """Those of plain files, where `sql` looks at one row at a time."""

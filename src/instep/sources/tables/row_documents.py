@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -251,6 +252,15 @@ class RowDocuments:
     def lake(self) -> LakeTable | None:
         """The table, if its versions tell what has changed."""
         return self.table if isinstance(self.table, LakeTable) else None
+
+    def strict_state(self) -> str | None:
+        """A text that differs whenever documents may have changed, without reading them; None if nothing tells that."""
+        states = [each.frames.strict_state() if each.frames else None for each in self.members]
+        known = [each for each in states if each is not None]
+        if len(known) < len(states):
+            return None
+        declared = repr([each.columns for each in self.members])
+        return hashlib.sha256("\0".join([*known, declared]).encode()).hexdigest()[:32]
 
     def changed(self, lake: LakeTable, between: Between) -> ChangedRows:
         """The documents that were changed between two versions, and those that were deleted. Raises `Unfollowable`."""

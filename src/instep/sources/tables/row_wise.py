@@ -1,4 +1,4 @@
-"""Whether a query over files can be asked of each file by itself."""
+"""What is known of the rows that a query over files gives, without asking it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ def is_row_wise(sql: str) -> bool:
         return False
     # A function that is not known here could put all rows together, but not beside a column.
     return any(_plain(each.unalias()) for each in query.expressions)
+
+
+@cache
+def is_steady(sql: str) -> bool:
+    """Whether the query gives the same rows of the same files at any time. False for what is not understood."""
+    if not is_row_wise(sql):
+        return False
+    import sqlglot
+    from sqlglot import exp
+
+    moving = (exp.Anonymous, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
+    functions = sqlglot.parse_one(sql.strip().rstrip(";"), dialect="spark").find_all(exp.Func)
+    return not any(
+        isinstance(each, moving) or type(each).__name__.startswith(("Current", "Local")) for each in functions
+    )
 
 
 def _plain(expression: object) -> bool:

@@ -49,6 +49,11 @@ class TableSource(Protocol):
         thing, and it has to be read to know.
         """
 
+    def strict_state(self) -> str | None:
+        """As `state`, of files alone: it never comes back, even when they are again as they were; and all that decides
+        how they are read is in it.
+        """
+
     def changed(
         self,
         spark: Sessions,

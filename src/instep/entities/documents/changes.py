@@ -74,7 +74,7 @@ class _Seen:
 
     @property
     def told(self) -> str | None:
-        """Where all of it was looked at, and why."""
+        """The place of a look at all of it, and the reason; None without one."""
         return self._way.told if self._way else None
 
     def _here(self) -> Listing | None:

@@ -163,7 +163,7 @@ def _way_to_plan(
     planning: Callable[[int], tuple[EngineName, str]],
     known: int,
 ) -> WayToPlan:
-    """Where documents are listed and compared, of which the last listing had so many: here, or on Spark."""
+    """Choose where documents are listed and compared, of which the last listing had so many: here, or on Spark."""
     rows = source.counted() if isinstance(source, RowDocuments) else known
     if rows is None or corpus_of(source) is None:
         return WayToPlan()

@@ -1,4 +1,4 @@
-"""What is known of the rows that a query over files gives, without asking it."""
+"""Facts about the rows that a query over files gives, known without asking it."""
 
 from __future__ import annotations
 

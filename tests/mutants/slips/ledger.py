@@ -9,6 +9,13 @@ _MODEL = ("tests/simulator/test_model.py",)
 
 MUTANTS = [
     Mutant(
+        "a look that found nothing to do is recorded over what a later job has seen",
+        "ledger/seen.py",
+        "        if not lock(tx, known):\n            return\n",
+        "",
+        _SQLITE,
+    ),
+    Mutant(
         "who lost a slice may complete it",
         "ledger/dialects/sqlite.py",
         '        slices.c.fence == bindparam("b_fence"),\n',

@@ -163,6 +163,27 @@ MUTANTS = [
         _LAKES,
     ),
     Mutant(
+        "what a job wrote that was cancelled stays, if the files are as they were before it",
+        "entities/documents/versions.py",
+        " and not overtaken(setup.target, ledger, checkpoint)\n",
+        "\n",
+        ("tests/e2e/test_row_documents.py",),
+    ),
+    Mutant(
+        "files of another table of the documents are not looked at",
+        "sources/tables/row_documents.py",
+        "if each.frames else None for each in self.members]",
+        "if each.frames else None for each in self.members[:1]]",
+        ("tests/e2e/test_joined_documents.py",),
+    ),
+    Mutant(
+        "a file that was put in the place of another, with its size and time, is taken for that",
+        "sources/tables/folders.py",
+        'if "local" in fs.protocol:',
+        "if False:",
+        ("tests/sources/tables/test_table_files.py",),
+    ),
+    Mutant(
         "a checkpoint forgets the version of its table",
         "domain/seen.py",
         "version = () if self.version is None else (str(self.version),)",

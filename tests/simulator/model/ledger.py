@@ -610,6 +610,11 @@ class _SeenRows(_Kept, SeenRows):
             open_ones = (row for row in rows if row.state is None and row.part.instance == part.instance)
             return next((row.seen for row in open_ones), None)
 
+    def of_entity(self, entity: str) -> dict[tuple[str, str, str], Seen]:
+        with self._lock:
+            rows = {key: row for key, row in self._tables.seen.items() if key[0].entity == entity}
+            return {(str(ref), name, instance): seen for (ref, name), (instance, seen) in rows.items()}
+
     def learn(self, known: Checkpoint, found: Seen) -> None:
         with self._lock:
             served = self._tables.checkpoints.get((known.ref, known.generation))

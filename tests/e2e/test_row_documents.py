@@ -290,11 +290,13 @@ def test_rows_are_listed_again_when_the_declaration_reads_others(
     desk = Desk(tmp_path / "desk", "parquet", version=True, entity="depends_on: []")
     desk.declare()
     desk.fill(10)
+    desk.change(3, gone=True)
+    desk.save()
     desk.run()
     looks = listed_by(monkeypatch)
     text = (desk.root / "instep.yaml").read_text()
-    (desk.root / "instep.yaml").write_text(text.replace(", version: at", ""))
-    desk.run()
+    (desk.root / "instep.yaml").write_text(text.replace(", deleted: gone", ""))
+    assert desk.run().counts.written == 1
     assert looks == ["body"]
 
 

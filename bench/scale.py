@@ -1,8 +1,9 @@
 """What a large corpus costs to plan and to compare: `python -m bench.scale [--engine spark]`.
 
-Rows of a Parquet table, 200 characters each, are planned, indexed, compared when nothing has changed, and when one in a
-thousand has. Beside it a bare process does the same work, in the same run, with start included: `bare_rows.py`, or with
-Spark on `local[2]` an anti-join of ids and versions with those that were recorded (`bare_join.py`), a comparison only.
+Rows of a Parquet table, 200 characters each, are planned, indexed, run again when nothing has changed, and compared
+when one in a thousand has. Beside it a bare process does the same work, in the same run, with start included:
+`bare_rows.py`, or with Spark on `local[2]` an anti-join of ids and versions with those that were recorded
+(`bare_join.py`), a comparison only.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import instep
-from instep.entities.documents import changes
+from instep.entities.documents.listed_source import ListedSource
 from instep.entities.plan_request import Kind
 from instep.errors import UserError
 from instep.jobs.entity_result import EntityResult
@@ -171,7 +171,7 @@ def test_a_build_of_a_listing_that_was_not_whole_is_refused_though_the_next_one_
     proxy: Proxy, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build lists, and then what it would leave out is told by another listing."""
-    left_out = changes._Seen.left_out
+    left_out = ListedSource.left_out
 
     def whole(*asked: Any, **options: Any) -> Any:
         proxy.breaks = None
@@ -179,7 +179,7 @@ def test_a_build_of_a_listing_that_was_not_whole_is_refused_though_the_next_one_
         proxy.breaks = _D1
         return found
 
-    monkeypatch.setattr(changes._Seen, "left_out", whole)
+    monkeypatch.setattr(ListedSource, "left_out", whole)
     proxy.breaks = _D1
     with pytest.raises(UserError, match="a build would leave out what could not be listed"):
         shelf.run(full_refresh=True)

@@ -47,9 +47,9 @@ class TableVersion(NamedTuple):
         raise Unfollowable(OTHER_COLUMNS if one == other else _OTHER_TABLE)
 
     @classmethod
-    def of_state(cls, state: str) -> TableVersion:
-        """Stands for the state of a table that keeps no versions, as far as its files tell it."""
-        return cls(state, 0)
+    def of_files(cls, digest: str) -> TableVersion:
+        """The version of a table that keeps none, by a digest of its files."""
+        return cls(digest, 0)
 
     @classmethod
     def parse(cls, text: str) -> TableVersion:

@@ -120,8 +120,8 @@ class Found:
     is due: it would fail as before. `target` is the watermark (ms) that the slices reach, if they have one. `lost` are
     losses that no user asked for. `left` is roughly the number of units left for later jobs. `warnings` are about rows
     that a run does not see, and files that are lost. `compared` says where a large source was, and why. `seen` is
-    what is known of a table when the run has ended, `learned` what is known of it though there is nothing to do;
-    `until` what of a topic was there at the look.
+    what is known of a table when the run has ended, `confirmed` the state in which the index was found to be up to
+    date; `until` what of a topic was there at the look.
     """
 
     kind: Kind
@@ -140,7 +140,7 @@ class Found:
     left: int = 0
     compared: str | None = None
     seen: Seen | None = None
-    learned: Seen | None = None
+    confirmed: Seen | None = None
     until: Offsets | None = None
     #: Whether some documents alone were looked at: nothing is said of the others.
     partial: bool = False

@@ -36,14 +36,14 @@ class SeenRows(Store):
         return None if row is None else Seen.decode(row.body, _late(row.late))
 
     @writes
-    def learn(self, tx: Transaction, known: Checkpoint, found: Seen) -> None:
-        """Record what was seen by a look that found nothing to do. Nothing happens if another job is served by now."""
+    def confirm(self, tx: Transaction, known: Checkpoint, found: Seen) -> None:
+        """Record the state in which a served index was found to be up to date, unless another job is served by now."""
         if not lock(tx, known):
             return
         here = (seen.c.ref == str(known.ref), seen.c.generation == known.generation, seen.c.job_id == _SERVED)
         tx.connection.execute(delete(seen).where(*here))
         where = {"ref": str(known.ref), "generation": known.generation, "job_id": _SERVED, "instance": known.instance}
-        tx.connection.execute(insert(seen).values(**where, **_told(found)))
+        tx.connection.execute(insert(seen).values(**where, **_values(found)))
 
     @reads
     def of_entity(self, tx: Transaction, entity: str) -> dict[tuple[str, str, str], Seen]:
@@ -62,7 +62,7 @@ def plan(tx: Transaction, job_id: str, part: JobPart, found: Seen | None) -> Non
     if found is None:
         return
     where = {"ref": str(part.ref), "generation": part.generation, "job_id": job_id, "instance": part.instance}
-    tx.connection.execute(insert(seen).values(**where, **_told(found)))
+    tx.connection.execute(insert(seen).values(**where, **_values(found)))
 
 
 def serve(tx: Transaction, job_id: str, part: JobPart) -> None:
@@ -86,7 +86,7 @@ def drop(tx: Transaction, ref: PartitionRef) -> None:
     tx.connection.execute(delete(seen).where(seen.c.ref == str(ref)))
 
 
-def _told(found: Seen) -> dict[str, bytes | str | None]:
+def _values(found: Seen) -> dict[str, bytes | str | None]:
     late = None if found.late is None else json.dumps(found.late.as_dict())
     return {"body": found.encode(), "late": late}
 

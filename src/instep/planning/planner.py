@@ -86,8 +86,8 @@ class Planner:
         known = plan.checkpoint
         if not plan.pending and known and TARGET in setup.fingerprint and TARGET not in known.fingerprint:
             context.ledger.checkpoints.describe(known, setup.fingerprint)  # Of a version that knew no place.
-        if known and plan.found.learned:
-            context.ledger.seen.learn(known, plan.found.learned)
+        if known and plan.found.confirmed:
+            context.ledger.seen.confirm(known, plan.found.confirmed)
         digest = self.expected.get(str(ref))
         if digest is not None and not again and plan.digest != digest:
             raise UserError(

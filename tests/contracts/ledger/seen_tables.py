@@ -86,10 +86,10 @@ class SeenTables(Fixtures):
         before = ledger.checkpoints.get(REF)
         assert before is not None
         for seen in (FIRST, SECOND):
-            ledger.seen.learn(before, seen)
+            ledger.seen.confirm(before, seen)
             assert _known(ledger) == seen
         _job(ledger, "second", FIRST)
-        ledger.seen.learn(before, SECOND)
+        ledger.seen.confirm(before, SECOND)
         assert _known(ledger) == FIRST
 
     def test_a_job_that_fails_has_seen_nothing(self, ledger: Ledger) -> None:

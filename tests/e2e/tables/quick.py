@@ -85,8 +85,8 @@ class ArrowTable:
     def state(self) -> str | None:
         return self.inner.state()
 
-    def strict_state(self) -> str | None:
-        return self.inner.strict_state()
+    def files_digest(self) -> str | None:
+        return self.inner.files_digest()
 
     def changed(
         self,

@@ -615,7 +615,7 @@ class _SeenRows(_Kept, SeenRows):
             rows = {key: row for key, row in self._tables.seen.items() if key[0].entity == entity}
             return {(str(ref), name, instance): seen for (ref, name), (instance, seen) in rows.items()}
 
-    def learn(self, known: Checkpoint, found: Seen) -> None:
+    def confirm(self, known: Checkpoint, found: Seen) -> None:
         with self._lock:
             served = self._tables.checkpoints.get((known.ref, known.generation))
             if served is not None and (served.job_id, served.instance) == (known.job_id, known.instance):

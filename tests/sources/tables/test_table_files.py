@@ -14,7 +14,7 @@ from instep.domain.refs import Scope
 from instep.domain.rows import EVERYTHING, RowColumns, Selection
 from instep.domain.seen import Late, Seen
 from instep.domain.table_files import Files, TableFile
-from instep.sources.tables.row_wise import is_row_wise, is_steady
+from instep.sources.tables.row_wise import is_deterministic, is_row_wise
 from instep.sources.tables.spark_tables import SparkTable
 from tests.contracts.table_source import ids
 from tests.contracts.table_source_rows import ROWS, a_row, table_of
@@ -137,13 +137,13 @@ def test_a_query_that_needs_more_than_one_row_is_none_for_single_files(sql: str)
         "SELECT max(id) AS id FROM source",
     ],
 )
-def test_a_query_that_may_give_other_rows_tomorrow_is_not_steady(sql: str) -> None:
-    assert not is_steady(sql)
-    assert SparkTable("json", (".",), sql=sql).strict_state() is None
+def test_a_query_that_may_give_other_rows_tomorrow_is_not_deterministic(sql: str) -> None:
+    assert not is_deterministic(sql)
+    assert SparkTable("json", (".",), sql=sql).files_digest() is None
 
 
-def test_a_query_of_values_alone_is_steady() -> None:
-    assert is_steady("SELECT id, upper(name) AS name, to_timestamp(at) AS at FROM source WHERE size > 3")
+def test_a_query_of_values_alone_is_deterministic() -> None:
+    assert is_deterministic("SELECT id, upper(name) AS name, to_timestamp(at) AS at FROM source WHERE size > 3")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -152,19 +152,19 @@ def test_no_state_of_files_comes_back(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "one"
     file.write_bytes(b"abc")
     table = SparkTable(kind, (str(tmp_path),))
-    first = table.strict_state()
-    assert first == table.strict_state()
+    first = table.files_digest()
+    assert first == table.files_digest()
     times = file.stat()
     file.write_bytes(b"xyz")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    second = table.strict_state()
+    second = table.files_digest()
     file.write_bytes(b"abc")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     states = [
         first,
         second,
-        table.strict_state(),
-        SparkTable(kind, (str(tmp_path),), options={"a": "b"}).strict_state(),
+        table.files_digest(),
+        SparkTable(kind, (str(tmp_path),), options={"a": "b"}).files_digest(),
     ]
     assert None not in states
     assert len(set(states)) == 4

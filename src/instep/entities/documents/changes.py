@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, overload
+from typing import Final, overload
 
-from instep.document_state.columns import ChangeColumns, ChangesElsewhere, listed_columns
+from instep.document_state.columns import ChangeColumns, ChangesElsewhere
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, Difference, DocumentChange
 from instep.domain.planning import SliceSizing, cut_documents
-from instep.domain.promotion_rules import NO_LOSS, Loss, Tally
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.seen import Seen
 from instep.domain.texts import amount, duration_text
-from instep.entities.documents.adapters import DocumentAdapters, WayToPlan
-from instep.entities.documents.comparing import compared, in_columns, left_out, record_of
-from instep.entities.documents.corpora import TooMany, corpus_of, unless_too_many, way_to_plan
-from instep.entities.documents.listings import Known, known_of, list_source
+from instep.entities.documents.adapters import DocumentAdapters
+from instep.entities.documents.listed_source import ListedSource
+from instep.entities.documents.listings import Known, known_of
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
-from instep.entities.documents.versions import changed_since_seen, state_now
+from instep.entities.documents.versions import changed_since_seen, files_version
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import UNCHANGED, Found, Kind, Planned, PlanRequest, Refusal, Since
 from instep.ledger.checkpoints import Checkpoint
@@ -33,124 +32,10 @@ from instep.sources.document_source import Listing
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.topic import TopicSource
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from instep.document_state.pieces import Recorded
-    from instep.pipeline.documents.corpus import Corpus
-    from instep.pipeline.engine.corpus import SparkCorpus
-
-
 _SHARED: Final = (
     "Has another project that shares this ledger an entity of this name? Then rename one of them, or give this project "
     "a ledger of its own (`ledger`). "
 )
-
-
-class _Seen:
-    """The source as seen from instances: listed in this process once, or in tasks for each. `known`: what is recorded
-    when it is listed. `listed`: it was already.
-    """
-
-    def __init__(
-        self,
-        setup: DocumentAdapters,
-        ledger: Ledger,
-        known: Known,
-        listing: Callable[[int], None] | None = None,
-        listed: Listing | None = None,
-    ) -> None:
-        self._setup, self._ledger, self._known = setup, ledger, known
-        self._listing, self._listed = listing, listed
-        self._way: WayToPlan | None = None
-        self.warnings: list[str] = []
-
-    @property
-    def way(self) -> WayToPlan:
-        """Chosen at the first look: it may take a count of the rows."""
-        if self._way is None:
-            self._way = way_to_plan(self._setup, self._ledger, self._known.instance)
-        return self._way
-
-    @property
-    def told(self) -> str | None:
-        """The place of a look at all of it, and the reason; None without one."""
-        return self._way.told if self._way else None
-
-    def _here(self) -> Listing | None:
-        """The source as listed in this process; None where tasks do that."""
-        if self._listed is None and self.way.tasks is None:
-            told = unless_too_many(self._setup, self._listing)
-            try:
-                listed = list_source(self._setup, self._ledger, self._known, told)
-                self._listed = listed.with_empty_folders() if listed.nowhere and self._known.allows_empty() else listed
-            except TooMany as found:
-                self._way = found.way
-        return self._listed
-
-    def compared(
-        self, instance: str | None, failed: Mapping[str, str], *, buckets: int, retry_failures: bool = False
-    ) -> tuple[Listing, Difference]:
-        """See `compared`."""
-        if (here := self._here()) is not None:
-            return compared(self._ledger, instance, here, failed, buckets=buckets, retry_failures=retry_failures)
-        return self._in_tasks(instance, failed, buckets, retry_failures=retry_failures)
-
-    def left_out(self, instance: str, *, buckets: int) -> tuple[Listing, Difference]:
-        """See `left_out`."""
-        if (here := self._here()) is not None:
-            return left_out(self._ledger, instance, here, buckets=buckets)
-        return self._in_tasks(instance, {}, buckets, of_build=True)  # No row is renamed, and nothing in a store.
-
-    def tally(self, served: str | None, failures: Mapping[str, str]) -> Tally:
-        """The numbers by which a build of all that is listed would be judged, if each document that has failed at this
-        version fails again.
-        """
-        if (here := self._here()) is None:
-            tasks, corpus = self._tasks()
-            return tasks.tally(corpus, self._recording(served), failures)
-        from instep.document_state.losses import failing, tally
-
-        listed = in_columns(here) or listed_columns(here.documents)
-        return tally(record_of(self._ledger, served).columns, listed.table, failing(listed.table, failures))
-
-    def _in_tasks(
-        self,
-        instance: str | None,
-        failed: Mapping[str, str],
-        buckets: int,
-        *,
-        retry_failures: bool = False,
-        of_build: bool = False,
-    ) -> tuple[Listing, Difference]:
-        tasks, corpus = self._tasks()
-        return tasks.compared(
-            corpus,
-            self._recording(instance),
-            failed,
-            buckets=buckets,
-            retry_failures=retry_failures,
-            of_build=of_build,
-        )
-
-    def _tasks(self) -> tuple[SparkCorpus, Corpus]:
-        corpus = corpus_of(self._setup.source)
-        assert self.way.tasks is not None, "asked for"
-        assert corpus is not None, "what tasks can list"
-        return self.way.tasks, corpus
-
-    def _recording(self, instance: str | None) -> Callable[[Path, bool], Recorded | None]:
-        def recording(folder: Path, afresh: bool) -> Recorded | None:
-            if instance is None:
-                return None
-            found = self._ledger.documents.in_pieces(instance, folder, afresh=afresh)
-            if afresh or found.lost:
-                self.warnings.append(
-                    "a file with the records of its documents is lost or damaged: all records were read from the ledger"
-                )
-            return found
-
-        return recording
 
 
 def cut(changes: Sequence[DocumentChange], sizing: SliceSizing, *, priority: int) -> list[SlicePlan]:
@@ -230,20 +115,20 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
     topic = follow_topic(setup, request)
     base, failed = _base(setup, request), ledger.failures.versions(setup.ref, request.generation)
     known = known_of(request, setup, failed)
-    seen = _Seen(setup, ledger, known, request.listing, topic.listing if topic else None)
+    seen = ListedSource(setup, ledger, known, request.listing, topic.listing if topic else None)
     # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
     whole = partial(seen.compared, base, failed, buckets=setup.buckets, retry_failures=retry)
     look = look_at(setup, request, topic, base, failed, retry=retry, whole=whole)
     found, changes = look.found, look.changes
-    learned = None
+    confirmed = None
     if kind is Kind.REFRESH and look.moved is not None:
         why = [*why, look.moved]
     elif kind is Kind.REFRESH and not changes.changes:
         why = [] if look.partial else wanted_as_of_now(request, setup.ref, now=asked)
         kind = Kind.REFRESH if why else Kind.NOTHING
-        learned = look.seen if look.learns and kind is Kind.NOTHING else None
+        confirmed = look.seen if look.confirms and kind is Kind.NOTHING else None
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, _empty(setup.source_text)]
     held_back = None
@@ -286,7 +171,7 @@ def find_documents(setup: DocumentAdapters, request: PlanRequest) -> Found:
         left=topic.read.left if topic else 0,
         until=topic.read.end if topic else None,
         seen=look.seen,
-        learned=learned,
+        confirmed=confirmed,
         of_past=found.as_of is not None,
     )
 
@@ -337,7 +222,7 @@ def _base(setup: DocumentAdapters, request: PlanRequest) -> str | None:
 
 
 def _would_fail_again(
-    setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, seen: _Seen, ledger: Ledger
+    setup: DocumentAdapters, checkpoint: Checkpoint | None, current: Instance | None, seen: ListedSource, ledger: Ledger
 ) -> str | None:
     """The reason why a build would be refused as the last one was, made in the same way, if all documents fail again
     that have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is
@@ -412,7 +297,7 @@ def _lost_before(setup: DocumentAdapters, changes: Difference, ledger: Ledger, g
 
 
 def _left_out(
-    setup: DocumentAdapters, checkpoint: Checkpoint, seen: _Seen, built: Listing, request: PlanRequest
+    setup: DocumentAdapters, checkpoint: Checkpoint, seen: ListedSource, built: Listing, request: PlanRequest
 ) -> tuple[Refusal | None, int]:
     """The delete guard of a rebuild: documents that are not listed would be left out and no longer be served. Returns
     the refusal, and the number of such documents. Tasks list for each look: what is `built` may have other problems.
@@ -445,10 +330,10 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed
             return UNCHANGED
         changes, known = followed[0], Seen(version=followed[1])
     else:
-        state = state_now(setup)
-        known = None if state is None else Seen(version=state)
+        version = files_version(setup)
+        known = None if version is None else Seen(version=version)
         failed = ledger.failures.versions(part.ref, part.generation)
-        seen = _Seen(setup, ledger, Known(part.instance, failed))
+        seen = ListedSource(setup, ledger, Known(part.instance, failed))
         _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):

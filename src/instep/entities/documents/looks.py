@@ -11,7 +11,7 @@ from instep.domain.manifest import Difference, difference, unchanged
 from instep.domain.seen import Seen
 from instep.entities.documents.adapters import DocumentAdapters
 from instep.entities.documents.topics import FollowedTopic, compared_with_touched
-from instep.entities.documents.versions import NOTHING_LISTED, compared_since, follow, stated
+from instep.entities.documents.versions import NOTHING_LISTED, compared_since, files_state, follow
 from instep.entities.generations import waiting_wants
 from instep.entities.plan_request import Kind, PlanRequest
 from instep.sources.document_source import Listing
@@ -20,8 +20,8 @@ from instep.sources.files import FilesSource
 
 class Look(NamedTuple):
     """The listing, or as much of it as was looked at, and what has changed. `moved`: why a refresh has to go on from
-    another place of a source that keeps its changes, though nothing may have changed. `seen`: that place; `learns`: it
-    is recorded even without a job.
+    another place of a source that keeps its changes, though nothing may have changed. `seen`: that place;
+    `confirms`: if nothing has changed, it is recorded without a job.
     """
 
     found: Listing
@@ -30,7 +30,7 @@ class Look(NamedTuple):
     seen: Seen | None = None
     warnings: Sequence[str] = ()
     partial: bool = False
-    learns: bool = False
+    confirms: bool = False
 
 
 def look_at(
@@ -61,13 +61,13 @@ def look_at(
         listing = topic.without_messages(failed)
         changes = compared_with_touched(ledger, base, listing, failed, buckets=buckets, retry_failures=retry)
         return Look(listing, _with_known_failures(changes, failed), topic.why if topic.moved else None, topic.seen)
-    tables = stated(setup, request, base, failed, retry=retry)
-    if tables and tables.same and base:
+    files = files_state(setup, request, base, failed, retry=retry)
+    if files and files.same and base:
         changes = unchanged(ledger.documents.totals(base)[0])
-        return Look(NOTHING_LISTED, _with_known_failures(changes, failed), seen=tables.seen)
+        return Look(NOTHING_LISTED, _with_known_failures(changes, failed), seen=files.seen)
     found = whole()
-    if tables:
-        return Look(*found, seen=tables.seen, learns=True)
+    if files:
+        return Look(*found, seen=files.seen, confirms=True)
     return Look(*found, topic.why if topic and topic.moved else None, topic.seen if topic else None)
 
 

@@ -94,8 +94,8 @@ def follow(
 
 
 @dataclass(frozen=True, slots=True)
-class StatedTables:
-    """Tables that keep no versions, in the state that they have `now`: `same`, if it is that of the last run."""
+class FilesState:
+    """The state of the files `now` of tables that keep no versions: `same`, if it is that of the last run."""
 
     now: TableVersion
     same: bool
@@ -105,30 +105,30 @@ class StatedTables:
         return Seen(version=self.now)
 
 
-def stated(
+def files_state(
     setup: DocumentAdapters, request: PlanRequest, base: str | None, failed: Mapping[str, str], *, retry: bool
-) -> StatedTables | None:
-    """The tables of the source as they are now; None if it takes a look at their rows to know."""
-    now = state_now(setup)
+) -> FilesState | None:
+    """The state of the files of the source's tables; None if only their rows tell whether any has changed."""
+    now = files_version(setup)
     if now is None:
         return None
     checkpoint, ledger = request.checkpoint, request.ledger
     refreshed = request.kind is Kind.REFRESH and checkpoint is not None and checkpoint.instance == base
-    if checkpoint is None or not refreshed or _again(failed, retry=retry):
-        return StatedTables(now, same=False)
+    if checkpoint is None or not refreshed or _tries_failures_again(failed, retry=retry):
+        return FilesState(now, same=False)
     seen = ledger.seen.get(checkpoint)
     same = seen is not None and now.same(seen.version) and not overtaken(setup.target, ledger, checkpoint)
-    return StatedTables(now, same)
+    return FilesState(now, same)
 
 
-def state_now(setup: DocumentAdapters) -> TableVersion | None:
-    """The state of tables that keep no versions. To be asked before anything is read."""
+def files_version(setup: DocumentAdapters) -> TableVersion | None:
+    """A version made of the files of tables that keep none; None if they do not tell. Asked before anything is read."""
     source = setup.source
-    state = source.strict_state() if isinstance(source, RowDocuments) and source.lake is None else None
-    return None if state is None else TableVersion.of_state(state)
+    digest = source.files_digest() if isinstance(source, RowDocuments) and source.lake is None else None
+    return None if digest is None else TableVersion.of_files(digest)
 
 
-def _again(failed: Mapping[str, str], *, retry: bool) -> bool:
+def _tries_failures_again(failed: Mapping[str, str], *, retry: bool) -> bool:
     """Whether documents that failed are to be tried again."""
     return bool(failed) and (retry or UNREAD in failed.values())
 
@@ -160,7 +160,7 @@ def _changed(
 ) -> ChangedRows | None:
     """The rows that were changed between two versions; None if nothing was. Raises `Unfollowable`."""
     now.demand_same_table(before)
-    if _again(failed, retry=retry):
+    if _tries_failures_again(failed, retry=retry):
         raise Unfollowable("documents that failed are tried again")
     lake = source.lake
     assert lake is not None, "asked of a table with versions"

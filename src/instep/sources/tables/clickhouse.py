@@ -101,7 +101,7 @@ class ClickHouseTable:
             return columns
         return columns_of(self._frame(spark, columns, []).schema)
 
-    def strict_state(self) -> None:
+    def files_digest(self) -> None:
         """Nothing: merges cannot be told from changes."""
 
     def state(self) -> str | None:

@@ -78,7 +78,7 @@ def digest(found: Sequence[Folder]) -> str:
     return state.hexdigest()[:32]
 
 
-def strict_digest(paths: Sequence[str], format: str) -> str | None:
+def digest_of_writes(paths: Sequence[str], format: str) -> str | None:
     """As `digest`, and differs too when a file was written again as it had been before: no earlier state comes back.
     None where only Spark can look, or a file has gone since.
     """
@@ -96,13 +96,17 @@ def strict_digest(paths: Sequence[str], format: str) -> str | None:
 
 
 def _written(fs: Any, path: str, info: Mapping[str, Any]) -> str | None:
-    """The version of a file, and when it was written."""
+    """The version of a file, and when it was written; None where that cannot be seen."""
     if "local" in fs.protocol:
         try:
             return local_files.settled_version(os.fsencode(path))
         except (Vanished, Unread):
             return None
-    return " ".join([file_version(fs, path, info), *(str(info[each]) for each in _MOMENTS if info.get(each))])
+    try:
+        version = file_version(fs, path, info)
+    except (OSError, ValueError):
+        return None
+    return " ".join([version, *(str(info[each]) for each in _MOMENTS if info.get(each))])
 
 
 def shown(path: str) -> str:

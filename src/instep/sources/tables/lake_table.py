@@ -118,7 +118,7 @@ class LakeTable:
             found.append(Column(each.name, kind))
         return tuple(found)
 
-    def strict_state(self) -> None:
+    def files_digest(self) -> None:
         """Nothing: its versions tell more."""
 
     def state(self) -> None:

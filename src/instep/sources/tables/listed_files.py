@@ -15,8 +15,8 @@ from instep.domain.rows import FIRST_MOMENT, RowColumns, Selection
 from instep.domain.table_files import Files, TableFile
 from instep.errors import UserError
 from instep.sources.tables import parquet
-from instep.sources.tables.folders import Folder, Listed, digest, folders, shown, strict_digest
-from instep.sources.tables.row_wise import is_row_wise, is_steady
+from instep.sources.tables.folders import Folder, Listed, digest, digest_of_writes, folders, shown
+from instep.sources.tables.row_wise import is_deterministic, is_row_wise
 from instep.sources.url_files import is_url
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class ListedFiles:
         places = folders(self.path, self.format.lower()) if self.path else None
         return None if places is None else digest(places)
 
-    def strict_state(self) -> str | None:
+    def files_digest(self) -> str | None:
         """A digest of all that decides which rows there are; None where files do not tell, as with a query that looks
         at the clock.
         """
-        if not self.path or self.format.lower() not in _FILES or not (self.sql is None or is_steady(self.sql)):
+        if not self.path or self.format.lower() not in _FILES or not (self.sql is None or is_deterministic(self.sql)):
             return None
-        files = strict_digest(self.path, self.format.lower())
+        files = digest_of_writes(self.path, self.format.lower())
         read = repr((self.format.lower(), self.path, sorted(self.options.items()), self.sql))
         return None if files is None else f"{files}{hashlib.sha256(read.encode()).hexdigest()[:32]}"
 

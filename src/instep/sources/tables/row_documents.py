@@ -253,11 +253,11 @@ class RowDocuments:
         """The table, if its versions tell what has changed."""
         return self.table if isinstance(self.table, LakeTable) else None
 
-    def strict_state(self) -> str | None:
-        """A text that differs whenever documents may have changed, without reading them; None if nothing tells that."""
-        states = [each.frames.strict_state() if each.frames else None for each in self.members]
-        known = [each for each in states if each is not None]
-        if len(known) < len(states):
+    def files_digest(self) -> str | None:
+        """A digest that differs whenever documents may have changed; None if files do not tell that."""
+        digests = [each.frames.files_digest() if each.frames else None for each in self.members]
+        known = [each for each in digests if each is not None]
+        if len(known) < len(digests):
             return None
         declared = repr([each.columns for each in self.members])
         return hashlib.sha256("\0".join([*known, declared]).encode()).hexdigest()[:32]

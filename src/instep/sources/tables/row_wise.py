@@ -33,7 +33,7 @@ def is_row_wise(sql: str) -> bool:
 
 
 @cache
-def is_steady(sql: str) -> bool:
+def is_deterministic(sql: str) -> bool:
     """Whether the query gives the same rows of the same files at any time. False for what is not understood."""
     if not is_row_wise(sql):
         return False

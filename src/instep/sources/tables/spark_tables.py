@@ -72,8 +72,8 @@ class SparkTable:
     def state(self) -> str | None:
         return self._listed.state()
 
-    def strict_state(self) -> str | None:
-        return None if self.transform else self._listed.strict_state()
+    def files_digest(self) -> str | None:
+        return None if self.transform else self._listed.files_digest()
 
     def files(self) -> list[TableFile] | None:
         return self._listed.all()

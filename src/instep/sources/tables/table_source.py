@@ -49,9 +49,9 @@ class TableSource(Protocol):
         thing, and it has to be read to know.
         """
 
-    def strict_state(self) -> str | None:
-        """As `state`, of files alone: it never comes back, even when they are again as they were; and all that decides
-        how they are read is in it.
+    def files_digest(self) -> str | None:
+        """A digest of the files and of how they are read: another one after any write, even if the files are as they
+        were before it. None if there is more to a table than its files.
         """
 
     def changed(

@@ -111,6 +111,14 @@ def test_an_emptied_table_deletes_what_no_later_line_puts(tmp_path: Path) -> Non
     assert listing.exhaustive
 
 
+def test_a_malformed_line_holds_nothing_up_once_its_table_was_emptied(tmp_path: Path) -> None:
+    source = feed(tmp_path / "f", event("c", after=row(1)), "{", event("t"), event("c", after=row(2)))
+    listing = source.list()
+    assert (listing.complete, listing.exhaustive, listing.problems) == (True, True, [])
+    after = feed(tmp_path / "f", event("t"), event("c", after=row(2)), "{").list()
+    assert not after.complete
+
+
 @pytest.mark.parametrize(
     "line",
     [

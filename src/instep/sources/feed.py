@@ -162,6 +162,8 @@ class _State:
         if told.truncates:
             self._exhaustive = True
             self._last, self._columns = {}, []
+            # Whatever malformed lines before it meant, it took that away.
+            self.problems, self._malformed = [], 0
             return
         if told.left is not None:
             self._last[told.left] = self._seen

@@ -44,7 +44,7 @@ def parse(content: bytes, uri: str) -> str:
     with (HERE / "parsed").open("a") as file:
         file.write(uri.rpartition("/")[2] + "\\n")
     if "slow" in text and not (HERE / "fast").exists():
-        time.sleep(60)
+        time.sleep(600)
     if "broken" in text:
         raise ValueError("cannot be read")
     return text

@@ -103,7 +103,7 @@ with DAG("killed") as dag:
     killed = time.monotonic()
     process.send_signal(signal.SIGTERM)
     ran = end(process)
-    assert time.monotonic() - killed < 50  # Not after the minute that the document takes.
+    assert time.monotonic() - killed < 300  # Not after the ten minutes that the document takes.
     assert ran.states == {"index": ("success", 2)}, ran.log
     assert "stopped; the next try resumes it" in ran.log
     (job,) = instep.load(project).jobs()

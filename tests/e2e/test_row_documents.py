@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import instep
-from instep.domain.jobs import JobState
+from instep.domain.jobs import JobPart, JobState
+from instep.domain.keys import Key
 from instep.domain.rows import DocumentColumns
 from instep.entities.plan_request import Kind
 from instep.errors import UserError
+from instep.jobs.live_refresh import LiveRefresh
 from instep.sources.tables.parquet_rows import ParquetRows
 from tests.sources.tables.sessions import session
 
@@ -311,3 +313,33 @@ def test_after_a_job_that_was_cancelled_rows_are_listed_again(tmp_path: Path, mo
     monkeypatch.setattr("instep.entities.documents.versions.overtaken", lambda *_: True)
     assert desk.run().plan.kind is Kind.NOTHING
     assert looks == ["body"]
+
+
+def test_a_row_that_was_gone_when_it_was_to_be_read_is_looked_for_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is back when the build looks what else has changed, and there is more: all of that is in the build but it."""
+    desk = Desk(tmp_path / "desk", "parquet", version=False, entity="depends_on: []")
+    desk.declare()
+    desk.fill(10)
+    desk.run()
+    before, rows, catch_up = [*desk.tickets], ParquetRows.rows, LiveRefresh.catch_up
+
+    def without_it(self: ParquetRows, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        if 3 in {each.id for each in desk.tickets}:
+            desk.remove(3)
+            desk.save()
+        return rows(self, columns, keys)
+
+    def with_it_and_another_change(self: LiveRefresh, part: JobPart) -> int:
+        monkeypatch.undo()
+        desk.tickets = before
+        desk.change(4, body="Another text.")
+        desk.save()
+        return catch_up(self, part)
+
+    monkeypatch.setattr(ParquetRows, "rows", without_it)
+    monkeypatch.setattr(LiveRefresh, "catch_up", with_it_and_another_change)
+    assert desk.run(full_refresh=True).counts.skipped == 1
+    desk.run()
+    assert desk.wrong() == ""

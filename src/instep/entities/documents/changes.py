@@ -339,6 +339,8 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed
     if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return UNCHANGED
     left = _without(passed_over, changes.changes) if passed_over else changes.changes
+    if len(left) < len(changes.changes):
+        known = None  # With what is seen here, the next run would not look for what is passed over.
     return Since(cut(left, setup.sizing, priority=setup.priority), known)
 
 

@@ -134,6 +134,15 @@ def test_a_query_that_needs_more_than_one_row_is_none_for_single_files(sql: str)
         "SELECT id, rand() AS r FROM source",
         "SELECT id, uuid() AS u FROM source",
         "SELECT id, score(body) AS s FROM source",
+        "SELECT id, randstr(5) AS r FROM source",
+        "SELECT id, uniform(1, 9) AS r FROM source",
+        "SELECT id, session_user() AS u FROM source",
+        "SELECT id FROM source WHERE at > DATE 'today'",
+        "SELECT id FROM source WHERE at > ' Yesterday UTC'",
+        "SELECT id, TIMESTAMP'now+01:00' AS at FROM source",
+        "SELECT id, localtime AS at FROM source",
+        "SELECT id, ${name} AS n FROM source",
+        "SELECT id, :name AS n FROM source",
         "SELECT max(id) AS id FROM source",
     ],
 )
@@ -144,6 +153,7 @@ def test_a_query_that_may_give_other_rows_tomorrow_is_not_deterministic(sql: str
 
 def test_a_query_of_values_alone_is_deterministic() -> None:
     assert is_deterministic("SELECT id, upper(name) AS name, to_timestamp(at) AS at FROM source WHERE size > 3")
+    assert is_deterministic("SELECT id, coalesce(name, 'nowhere') AS name, unix_timestamp(at) AS at FROM source")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

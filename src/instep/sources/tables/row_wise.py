@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from typing import Final
+
+#: How the names of functions begin that say other things of the same rows.
+_MOVING: Final = (
+    *("AI", "Current", "Generat", "Input", "Local", "ML", "Monotonic", "NextValue", "Normal", "Predict", "Rand"),
+    *("Reflect", "Secret", "Session", "Shuffle", "SparkPartition", "Sys", "Uniform", "Utc", "Uuid", "Zipf"),
+)
+#: A text that Spark takes for a moment, where one is wanted: `DATE 'today'`, `at > 'yesterday'`.
+_MOMENT: Final = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?![^\W\d_])", re.IGNORECASE)
+#: Names that are none of a column, if there is no such column.
+_CLOCKS: Final = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 
 
 @cache
@@ -40,11 +52,15 @@ def is_deterministic(sql: str) -> bool:
     import sqlglot
     from sqlglot import exp
 
-    moving = (exp.Anonymous, exp.Rand, exp.Randn, exp.Shuffle, exp.Uuid)
-    functions = sqlglot.parse_one(sql.strip().rstrip(";"), dialect="spark").find_all(exp.Func)
-    return not any(
-        isinstance(each, moving) or type(each).__name__.startswith(("Current", "Local")) for each in functions
-    )
+    query = sqlglot.parse_one(sql.strip().rstrip(";"), dialect="spark")
+    # What stands for them is said elsewhere: `${name}` by the session.
+    if any(True for _ in query.find_all(exp.Anonymous, exp.Parameter, exp.Placeholder)):
+        return False
+    if any(each.is_string and _MOMENT.match(each.name) for each in query.find_all(exp.Literal)):
+        return False
+    if any(each.name.lower() in _CLOCKS for each in query.find_all(exp.Column)):
+        return False
+    return not any(type(each).__name__.startswith(_MOVING) for each in query.find_all(exp.Func))
 
 
 def _plain(expression: object) -> bool:

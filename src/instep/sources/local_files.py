@@ -175,12 +175,17 @@ def version(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
-def settled_version(path: bytes) -> str:
-    """The version of a regular file, once no change that is still to come can have the same. Raises `Vanished` or
+def identity(status: os.stat_result) -> str:
+    """The version of a file or folder, and what tells it from another one that was written in the same moment."""
+    return f"{version(status)}.{status.st_ino}.{status.st_size}"
+
+
+def settled_identity(path: bytes) -> str:
+    """The identity of a regular file, once no change that is still to come leaves it the same. Raises `Vanished` or
     `Unread`.
     """
     with _descriptor(path) as descriptor:
-        return version(_grown_up(descriptor))
+        return identity(_grown_up(descriptor))
 
 
 def read(path: bytes, *, max_bytes: int) -> Content:

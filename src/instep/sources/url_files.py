@@ -22,9 +22,13 @@ from instep.sources.globs import Globs
 from instep.sources.local_files import READS, check_size, reason
 from instep.sources.s3_listing import Page, Portion, is_s3, pages, parted, prefix_of
 
-#: Where a listing says which version of a file it saw, best first.
+#: Where a listing says which version of a file it saw, best first: by its content, or when it was written.
+_CONTENT_KEYS: Final = (
+    *("ETag", "etag", "content_md5", "md5Hash", "md5", "checksum", "generation", "CRC"),
+    *("version_id", "VersionId"),
+)
 _VERSION_KEYS = (
-    *("ETag", "etag", "content_md5", "md5Hash", "md5", "checksum", "generation", "CRC", "version_id", "VersionId"),
+    *_CONTENT_KEYS,
     *("mtime", "LastModified", "last_modified", "modified", "updated", "date_time", "created"),
 )
 #: Protocols whose URLs start with a host or bucket, in which case does not matter.
@@ -424,6 +428,13 @@ def file_version(fs: Any, path: str, info: Mapping[str, Any]) -> str:
             return storable_version(text)
     plain = sorted((key, value) for key, value in facts.items() if isinstance(value, str | int | float))
     return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
+
+
+def content_version(info: Mapping[str, Any]) -> str | None:
+    """Text that changes when the content of a file does, such as its ETag. None if its store tells no more than a time,
+    which can be set back.
+    """
+    return next((str(info[key]).strip('"') for key in _CONTENT_KEYS if info.get(key)), None)
 
 
 def _reason(error: Exception) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -178,6 +181,61 @@ def test_no_state_of_files_comes_back(tmp_path: Path, kind: str) -> None:
     ]
     assert None not in states
     assert len(set(states)) == 4
+
+
+def test_a_folder_that_was_put_in_place_of_another_for_some_time_leaves_another_state(tmp_path: Path) -> None:
+    """Its rows may have been read in that time."""
+    one, other, place = (tmp_path / each for each in ("one", "other", "place"))
+    for each in (one, other):
+        (each / "t" / "day=1").mkdir(parents=True)
+        (each / "t" / "day=1" / "0.json").write_text("{}")
+    place.symlink_to(one)
+    table = SparkTable("json", (str(place / "t"),))
+
+    def swap_link() -> None:
+        for each in (other, one):
+            place.unlink()
+            place.symlink_to(each)
+
+    def swap(folder: str) -> None:
+        (one / folder).rename(tmp_path / "away")
+        (other / folder).rename(one / folder)
+        time.sleep(0.05)
+        (one / folder).rename(other / folder)
+        (tmp_path / "away").rename(one / folder)
+
+    states = [table.files_digest()]
+    for change in (swap_link, lambda: swap("t"), lambda: swap("t/day=1")):
+        assert table.files_digest() == states[-1]
+        time.sleep(0.05)
+        change()
+        states.append(table.files_digest())
+    assert None not in states
+    assert len(set(states)) == 4
+
+
+def test_files_that_were_written_in_one_moment_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link leads from one release to the next, which came in the same archive."""
+    for each in ("one", "two"):
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "0.json").write_text("{}")
+    (tmp_path / "current").symlink_to("one")
+    monkeypatch.setattr("instep.sources.local_files.version", lambda _: "the same")
+    table = SparkTable("json", (str(tmp_path / "current"),))
+    first = table.files_digest()
+    (tmp_path / "current").unlink()
+    (tmp_path / "current").symlink_to("two")
+    assert first != table.files_digest()
+
+
+def test_files_of_a_store_that_tells_no_more_than_times_have_no_state(tmp_path: Path) -> None:
+    """Times can be set back: then the content has changed, and nothing says so."""
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/untold/0.json", b"{}")
+    assert SparkTable("json", ("memory:///untold",)).files_digest() is None
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("t/0.json", "{}")
+    assert SparkTable("json", (f"zip://t::file://{tmp_path}/a.zip",)).files_digest() is not None
 
 
 @pytest.mark.spark

@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from instep.errors import UserError
 from instep.sources import local_files
 from instep.sources.document_source import Unread, Vanished
-from instep.sources.url_files import file_version, files_below, is_url
+from instep.sources.url_files import content_version, file_version, files_below, is_url
 
 #: What Spark takes for a pattern in a path.
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
@@ -79,34 +80,50 @@ def digest(found: Sequence[Folder]) -> str:
 
 
 def digest_of_writes(paths: Sequence[str], format: str) -> str | None:
-    """As `digest`, and differs too when a file was written again as it had been before: no earlier state comes back.
-    None where only Spark can look, or a file has gone since.
+    """As `digest`, and differs too when a file was written again as it had been before, or was put in place of another:
+    no earlier state comes back. None where only Spark can look, a file has gone since, or a store does not tell.
     """
     state = hashlib.sha256()
     for path in paths:
         found = None if _PATTERN.search(path) else _listing(path, format)
         if found is None:
             return None
-        for each, info in sorted(found.files, key=lambda file: file[0]):
-            moment = _written(found.fs, each, info)
-            if moment is None:
-                return None
-            state.update(f"{each}\0{info.get('size')}\0{moment}\0".encode(errors="surrogateescape"))
+        files = sorted(found.files, key=lambda file: file[0])
+        written = _on_this_machine(found.root, files) if "local" in found.fs.protocol else _in_a_store(files)
+        if written is None:
+            return None
+        for each in (f"{found.root}\0{len(files)}", *written):
+            state.update(f"{each}\0".encode(errors="surrogateescape"))
     return state.hexdigest()[:32]
 
 
-def _written(fs: Any, path: str, info: Mapping[str, Any]) -> str | None:
-    """The version of a file, and when it was written; None where that cannot be seen."""
-    if "local" in fs.protocol:
-        try:
-            return local_files.settled_version(os.fsencode(path))
-        except (Vanished, Unread):
-            return None
+def _on_this_machine(root: str, files: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str] | None:
+    """Facts that differ when one of these files was written, or a folder or a link was moved by which they are found:
+    then others may have been there for some time, and their rows are indexed.
+    """
+    on_the_way = (os.fspath(each) for each in (PurePath(root), *PurePath(root).parents))
+    ways = {each for each in on_the_way if each == root or os.path.islink(each)}  # noqa: PTH114 - may be no text
+    for path, _ in files:
+        folder = path.rpartition("/")[0]
+        while len(folder) > len(root) and folder not in ways:
+            ways.add(folder)
+            folder = folder.rpartition("/")[0]
     try:
-        version = file_version(fs, path, info)
-    except (OSError, ValueError):
+        found = [f"{each}\0{local_files.identity(os.lstat(each))}" for each in sorted(ways)]
+        return found + [f"{path}\0{local_files.settled_identity(os.fsencode(path))}" for path, _ in files]
+    except (OSError, Vanished, Unread):
         return None
-    return " ".join([version, *(str(info[each]) for each in _MOMENTS if info.get(each))])
+
+
+def _in_a_store(files: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str] | None:
+    """Facts of a store about these files that differ when one was written; None if it has no more than times."""
+    found = []
+    for path, info in files:
+        if (content := content_version(info)) is None:
+            return None
+        moments = (str(info[each]) for each in _MOMENTS if info.get(each))
+        found.append("\0".join((path, str(info.get("size")), content, *moments)))
+    return found
 
 
 def shown(path: str) -> str:

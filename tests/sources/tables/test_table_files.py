@@ -159,6 +159,17 @@ def test_a_query_of_values_alone_is_deterministic() -> None:
     assert is_deterministic("SELECT id, coalesce(name, 'nowhere') AS name, unix_timestamp(at) AS at FROM source")
 
 
+@pytest.mark.parametrize(
+    ("kind", "option"), [("avro", "avroSchemaUrl"), ("xml", "rowValidationXSDPath"), ("json", "ignoreCorruptFiles")]
+)
+def test_files_have_no_state_where_not_they_alone_decide_which_rows_there_are(
+    tmp_path: Path, kind: str, option: str
+) -> None:
+    (tmp_path / "0").write_text("{}")
+    assert SparkTable(kind, (str(tmp_path),), options={option: "a"}).files_digest() is None
+    assert SparkTable(kind, (str(tmp_path),), options={"mode": "FAILFAST"}).files_digest() is not None
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_no_state_of_files_comes_back(tmp_path: Path, kind: str) -> None:
     """A copy that keeps size and times (`cp -p`) is another state, and so are other options."""

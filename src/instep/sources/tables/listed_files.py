@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _FILES = frozenset({"parquet", "orc", "json", "csv", "avro", "xml", "text"})
 _LEAVES_OUT = frozenset({"pathglobfilter", "modifiedbefore", "modifiedafter"})
 _DEEP = "recursivefilelookup"
+#: Options by which more than the files decides which rows there are: another file, or what could not be read for once.
+_BESIDE_FILES = frozenset({"avroschemaurl", "rowvalidationxsdpath", "ignorecorruptfiles", "ignoremissingfiles"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class ListedFiles:
         at the clock.
         """
         if not self.path or self.format.lower() not in _FILES or not (self.sql is None or is_deterministic(self.sql)):
+            return None
+        if not _BESIDE_FILES.isdisjoint(map(str.lower, self.options)):
             return None
         files = digest_of_writes(self.path, self.format.lower())
         read = repr((self.format.lower(), self.path, sorted(self.options.items()), self.sql))

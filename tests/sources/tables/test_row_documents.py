@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.document_columns import DeclaredColumn, DocumentColumn, DocumentColumnType, Origin
+from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.rows import DocumentColumns, row_uri
 from instep.errors import Transient, UserError
@@ -375,3 +376,20 @@ def test_a_folder_that_cannot_be_listed_is_no_smaller_table(tmp_path: Path) -> N
     finally:
         (tmp_path / "b").chmod(0o755)
     assert len(source.list().documents) == 2
+
+
+def test_a_file_in_place_of_another_with_its_size_and_times_is_read_by_its_own_footer(tmp_path: Path) -> None:
+    """As `cp -p` and `rsync -t` put it there. The footer says in which of its parts a key may be."""
+    file, columns = tmp_path / "all.parquet", DocumentColumns(("id",), "body")
+    table = ParquetRows((str(tmp_path),))
+
+    def found(*ids: int) -> tuple[int, int]:
+        pq.write_table(pa.table({"id": list(ids), "body": ["text"] * len(ids)}), file, compression="none")
+        os.utime(file, (1, 1))
+        read = table.rows(columns, [Key((each,)) for each in ids])
+        return sum(each.num_rows for each in table.listed(columns)), sum(each.num_rows for each in read)
+
+    assert found(1, 2, 3) == (3, 3)
+    size = file.stat().st_size
+    assert found(4, 5, 6) == (3, 3)
+    assert file.stat().st_size == size

@@ -44,6 +44,10 @@ class Folder:
     files: tuple[Listed, ...]
 
     @property
+    def is_local(self) -> bool:
+        return "local" in self.fs.protocol
+
+    @property
     def plain(self) -> bool:
         """Whether no column's values are in the names of folders."""
         return not any("=" in each.path[len(self.root) :].rpartition("/")[0] for each in self.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from instep.domain.columns import (
 from instep.domain.refs import Scope, outside
 from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
+from instep.sources import local_files
 from instep.sources.tables.folders import Folder, Listed
 from instep.sources.tables.predicates import within as within_namespaces
 from instep.sources.tables.spark_types import quoted
@@ -76,24 +78,30 @@ _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds
 class Footers:
     """The footers of all files of a table. A file is read once, for as long as it stays what it is."""
 
-    _known: dict[Listed, FileMetaData] = field(default_factory=dict)
+    _known: dict[tuple[Listed, str], FileMetaData] = field(default_factory=dict)
 
     def of(self, folder: Folder, files: Sequence[Listed]) -> list[FileMetaData] | None:
         """None when one of them cannot be read from here. (It may be that Spark can.)"""
-        missing = [each for each in files if each not in self._known]
         try:
+            # A listing does not tell a file from another one that was put in its place with its times (`cp -p`).
+            asked = [(each, _identity(folder, each)) for each in files]
+            missing = [each for each in asked if each not in self._known]
             with ThreadPoolExecutor(_THREADS) as pool:
-                read = list(pool.map(lambda each: pq.read_metadata(each.path, filesystem=folder.fs), missing))
+                read = list(pool.map(lambda each: pq.read_metadata(each[0].path, filesystem=folder.fs), missing))
         except (OSError, ValueError):
             return None
         known = self._known | dict(zip(missing, read, strict=True))
         # One assignment: another thread sees either all or nothing of it. What is gone is forgotten.
-        self._known = {each: known[each] for each in files}
-        return [self._known[each] for each in files]
+        self._known = {each: known[each] for each in asked}
+        return [self._known[each] for each in asked]
 
     def unreadable(self, folder: Folder, files: Sequence[Listed]) -> Listed | None:
         """The first of the files that cannot be read from here, if there is one."""
         return next((each for each in files if self.of(folder, [each]) is None), None)
+
+
+def _identity(folder: Folder, file: Listed) -> str:
+    return local_files.identity(os.stat(file.path)) if folder.is_local else ""  # noqa: PTH116 - may be no text
 
 
 def alike(footers: Sequence[FileMetaData]) -> bool:

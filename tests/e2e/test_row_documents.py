@@ -303,6 +303,18 @@ def test_rows_are_listed_again_when_the_declaration_reads_others(
     assert looks == ["body"]
 
 
+def test_a_rebuild_of_files_that_nobody_writes_lists_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path / "desk", "parquet", version=False, entity="depends_on: []")
+    desk.declare()
+    desk.fill(10)
+    desk.run()
+    looks = listed_by(monkeypatch)
+    assert desk.run(full_refresh=True).counts.written == 10
+    assert desk.run().plan.kind is Kind.NOTHING
+    assert looks == ["body"]
+    assert desk.wrong() == ""
+
+
 def test_after_a_job_that_was_cancelled_rows_are_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of what it had seen is in the index, and the files may be again as they were before it."""
     desk = Desk(tmp_path / "desk", "parquet", version=False, entity="depends_on: []")

@@ -23,7 +23,7 @@ from instep.entities.documents.listed_source import ListedSource
 from instep.entities.documents.listings import Known, known_of
 from instep.entities.documents.looks import look_at
 from instep.entities.documents.topics import follow_topic, resumed
-from instep.entities.documents.versions import changed_since_seen, files_version
+from instep.entities.documents.versions import changed_since_seen, files_version, is_built_of
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import UNCHANGED, Found, Kind, Planned, PlanRequest, Refusal, Since
 from instep.ledger.checkpoints import Checkpoint
@@ -333,6 +333,8 @@ def changed_since(setup: DocumentAdapters, ledger: Ledger, part: JobPart, passed
         version = files_version(setup)
         known = None if version is None else Seen(version=version)
         failed = ledger.failures.versions(part.ref, part.generation)
+        if version is not None and is_built_of(ledger, part, version, failed):
+            return UNCHANGED
         seen = ListedSource(setup, ledger, Known(part.instance, failed))
         _, changes = seen.compared(part.instance, failed, buckets=part.buckets)
     before = ledger.losses.lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS

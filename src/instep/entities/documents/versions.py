@@ -128,6 +128,12 @@ def files_version(setup: DocumentAdapters) -> TableVersion | None:
     return None if digest is None else TableVersion.of_files(digest)
 
 
+def is_built_of(ledger: Ledger, part: JobPart, now: TableVersion, failed: Mapping[str, str]) -> bool:
+    """Whether a new instance was planned of files that are in the same state still."""
+    planned = ledger.seen.of_instance(part) if part.fresh and not _tries_failures_again(failed, retry=False) else None
+    return planned is not None and now.same(planned.version)
+
+
 def _tries_failures_again(failed: Mapping[str, str], *, retry: bool) -> bool:
     """Whether documents that failed are to be tried again."""
     return bool(failed) and (retry or UNREAD in failed.values())

@@ -6,6 +6,7 @@ import json
 import os
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,18 @@ def test_files_of_a_store_that_tells_no_more_than_times_have_no_state(tmp_path: 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("t/0.json", "{}")
     assert SparkTable("json", (f"zip://t::file://{tmp_path}/a.zip",)).files_digest() is not None
+
+
+def test_files_that_cannot_be_listed_here_have_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that Spark can: it has an access of its own, such as to a store."""
+    (tmp_path / "0.json").write_text("{}")
+
+    def refused(fs: object, root: str, problem: Callable[[str, str], None]) -> list[Any]:
+        problem(root, "permission denied")
+        return []
+
+    monkeypatch.setattr("instep.sources.tables.folders.files_below", refused)
+    assert SparkTable("json", (str(tmp_path),)).files_digest() is None
 
 
 @pytest.mark.spark

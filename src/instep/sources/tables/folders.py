@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -85,12 +85,14 @@ def digest(found: Sequence[Folder]) -> str:
 
 def digest_of_writes(paths: Sequence[str], format: str) -> str | None:
     """As `digest`, and differs too when a file was written again as it had been before, or was put in place of another:
-    no earlier state comes back. None where only Spark can look, a file has gone since, or a store does not tell.
+    no earlier state comes back. None where only Spark can look, as with access to a store that it alone has, a file has
+    gone since, or a store does not tell.
     """
     state = hashlib.sha256()
+    unlisted: list[str] = []
     for path in paths:
-        found = None if _PATTERN.search(path) else _listing(path, format)
-        if found is None:
+        found = None if _PATTERN.search(path) else _listing(path, format, lambda folder, _: unlisted.append(folder))
+        if found is None or unlisted:
             return None
         files = sorted(found.files, key=lambda file: file[0])
         written = _on_this_machine(found.root, files) if "local" in found.fs.protocol else _in_a_store(files)
@@ -141,7 +143,7 @@ def shown(path: str) -> str:
 def _folder(path: str, format: str) -> Folder | None:
     if _PATTERN.search(path):
         return None
-    if (found := _listing(path, format)) is None:
+    if (found := _listing(path, format, _refuse)) is None:
         return None
     try:
         listed = [
@@ -160,8 +162,10 @@ class _Listing(NamedTuple):
     files: list[tuple[str, Mapping[str, Any]]]
 
 
-def _listing(path: str, format: str) -> _Listing | None:
-    """None for a place that no file system here opens. Raises `UserError` when there is nothing at a local path."""
+def _listing(path: str, format: str, problem: Callable[[str, str], None]) -> _Listing | None:
+    """None for a place that no file system here opens. `problem`: see `files_below`. Raises `UserError` when there is
+    nothing at a local path.
+    """
     import fsspec
 
     try:
@@ -171,7 +175,7 @@ def _listing(path: str, format: str) -> _Listing | None:
             raise UserError(f"there is nothing at {shown(path)}", hint="Check the path of the source.")
         log = _LOGS.get(format)
         beneath = f"{root.rstrip('/')}/{log}" if log else root
-        listing = [(beneath, fs.info(beneath))] if fs.isfile(beneath) else files_below(fs, beneath, _refuse)
+        listing = [(beneath, fs.info(beneath))] if fs.isfile(beneath) else files_below(fs, beneath, problem)
         files = [(each, info) for each, info in listing if log or not _hidden(each[len(root) :])]
     except (OSError, ValueError, ImportError):
         return None

@@ -56,6 +56,13 @@ MUTANTS = [
         (f"{_SERVICE}/test_live_refresh.py",),
     ),
     Mutant(
+        "a document that a build passed over is not looked for by the next run",
+        "entities/documents/changes.py",
+        "if len(left) < len(changes.changes):",
+        "if False:",
+        ("tests/e2e/test_row_documents.py",),
+    ),
+    Mutant(
         "a rebuild is served without the documents that vanished while it was read",
         "entities/documents/promotion_checks.py",
         "    found = _vanished(setup, part, checkpoint, ledger, status) or _emptied(",

@@ -178,9 +178,9 @@ MUTANTS = [
     ),
     Mutant(
         "a file that was put in the place of another, with its size and time, is taken for that",
-        "sources/tables/folders.py",
-        'if "local" in fs.protocol:',
-        "if False:",
+        "sources/local_files.py",
+        'f"{version(status)}.{status.st_ino}.{status.st_size}"',
+        'f"{status.st_mtime_ns}.{status.st_size}"',
         ("tests/sources/tables/test_table_files.py",),
     ),
     Mutant(

@@ -181,6 +181,21 @@ def test_a_run_of_all_builds_dependencies_first_in_one_job(house: House) -> None
     house.intact()
 
 
+def test_dependencies_are_not_looked_at_again_because_their_job_began_after_its_plan(house: House) -> None:
+    def begin(real: Callable[..., Any], *args: Any) -> Any:
+        house.clock.sleep(1)
+        return real(*args)
+
+    slow = replaced(house.ledger, {"jobs.begin": begin})
+    house.run(ledger=slow)
+    assert len(house.ledger.jobs.newest()) == 1
+    for name in ("Site", "Page"):
+        corpus.write(house.docs(name), range(6, 8))
+    house.run(ledger=slow)
+    assert len(house.ledger.jobs.newest()) == 2
+    house.intact()
+
+
 def test_a_run_of_one_entity_does_the_whole_job(house: House) -> None:
     house.declare(Site="", Page="Site", Top="Page, Site")
     results = house.run("Top")

@@ -366,7 +366,8 @@ class Acquisition:
             base = self._fence(setup, physical, lease) if there else 0
             if there and not setup.in_place:
                 physical, base = unused(setup, instance, plan.generation), 0
-        beside = {ref: self.todo[ref].generation for ref in self._leases}
+        others = ((ref, self.todo[ref]) for ref in self._leases)
+        beside = {ref: (other.generation, other.found.target) for ref, other in others}
         upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
         part = JobPart(
             setup.ref,

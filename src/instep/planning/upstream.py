@@ -40,9 +40,11 @@ class Upstream:
         )
 
 
-def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapping[PartitionRef, str]) -> Upstream:
-    """The upstream of a job on this entity. Partitions of the same job (`beside`, with their generation) are waited for
-    as well, as of the job's beginning.
+def upstream_of(
+    setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapping[PartitionRef, tuple[str, int | None]]
+) -> Upstream:
+    """The upstream of a job on this entity. Partitions of the same job are waited for as well: `beside` has their
+    generation, and the watermark that they reach by it (None: the time when the job was made).
     """
     job = ledger.jobs.get(job_id)
     inputs: list[str] = []
@@ -50,7 +52,8 @@ def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapp
     for ref in setup.depends_on:
         generation, current = _read(ledger, ref)
         if ref in beside:
-            key = beside[ref], job.created_at if job else None
+            generation, reached = beside[ref]
+            key = generation, job.created_at if reached is None and job else reached
         elif current is None or not current.usable:
             key = generation, None
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import CodeType
 
 from instep.domain.texts import cleaned
 from instep.errors import InstepError, UserError
@@ -33,6 +35,25 @@ def own_fault(error: Exception) -> UserError | None:
         where=f"{frame.f_code.co_filename}:{line}",
         hint="Fix it, and run again.",
     )
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an exception that came out of the project's code is no fault of that: Ctrl-C, or what a signal handler of
+    the program has raised in which Instep runs (an orchestrator ends a task like that).
+    """
+    if isinstance(error, Exception):
+        return False  # Code that stops itself after a time raises such a one from a handler of its own.
+    handlers = {_code(signal.getsignal(each)) for each in signal.valid_signals()} - {None}
+    raised_in = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return isinstance(error, KeyboardInterrupt) or not handlers.isdisjoint(raised_in)
+
+
+def _code(handler: object) -> CodeType | None:
+    for each in (handler, vars(type(handler)).get("__call__")):
+        code = getattr(each, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
 
 
 @contextmanager

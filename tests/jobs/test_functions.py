@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,39 @@ def test_what_is_no_exception_is_a_failure_of_the_document_too(root: Path, setti
     (failure,) = project.failures()
     assert failure.stage == setting
     assert failure.reason.startswith("Panic: unwrap of None (")
+
+
+@pytest.mark.parametrize("setting", ["parse", "chunk", "embed"])
+def test_what_a_signal_handler_raises_in_a_function_ends_the_run_and_is_no_failure(root: Path, setting: str) -> None:
+    """Orchestrators end a task by an exception of their own, which is none below Exception."""
+
+    class Ended(BaseException):
+        pass
+
+    def end(_number: int, _frame: object) -> None:
+        raise Ended
+
+    module = root / "code" / "own_functions_of_a_test.py"
+    function = {"parse": "parse", "chunk": "cut", "embed": "embed"}[setting]
+    signalled: str = f"\n\nimport signal\nit = {function}\ndef {function}(*given):\n    %s\n    return it(*given)\n"
+    write(root, one="All is well")
+    functions: dict[str, dict[str, Any]] = {"parse": PARSE, "chunk": CHUNK, "embed": EMBED}
+    given = {setting: functions[setting]}
+    project = opened(root, **given)
+    project.plan()
+    module.write_text(MODULE + signalled % "signal.raise_signal(signal.SIGUSR1)")
+    forget("own_functions_of_a_test")
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(Ended):
+            opened(root, **given).run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert project.failures() == []
+    module.write_text(MODULE + signalled % "pass")
+    forget("own_functions_of_a_test")
+    (result,) = opened(root, **given).run()
+    assert (result.state, result.counts.written) == (JobState.COMPLETED, 1)
 
 
 def test_a_function_may_use_up_the_list_that_it_is_given(root: Path) -> None:

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from instep.domain.texts import without
 from instep.errors import InstepError, UserError
+from instep.own_faults import is_stop
 from instep.pipeline.loading import full_name, load_class
 from instep.project import Project
 from instep.project.targets import (
@@ -112,9 +113,11 @@ def _own(project: Project, declared: PythonTarget, name: str, port: type, what: 
         raise UserError(f"{declared.class_} does not take these options: {error}", where=where, hint=hint) from None
     try:
         made = made_by(declared.uri, **options)
-    except (InstepError, KeyboardInterrupt):
+    except InstepError:
         raise
     except BaseException as error:
+        if is_stop(error):
+            raise
         told = without(str(error), declared.uri, *options.values())
         raise UserError(f"{declared.class_} cannot be made: {type(error).__name__}: {told}", where=where) from None
     if lacking := sorted(each for each in dir(port) if not each.startswith("_") and not _has(made, each)):

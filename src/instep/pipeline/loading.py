@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from instep.errors import UserError
-from instep.own_faults import note_code
+from instep.own_faults import is_stop, note_code
 from instep.own_source import note_imports
 
 #: Groups of entry points by the first word of the setting that names one.
@@ -84,9 +84,9 @@ def _load(name: str, setting: str, kind: str) -> Any:
             f"{setting} {name} cannot be imported: {error}",
             hint="Its module must be in the project's folder, installed, or on PYTHONPATH." if itself else works,
         ) from error
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_stop(error):
+            raise
         # A script that is not meant to be imported may end the process, and no run would have been heard of.
         raise UserError(
             f"{setting} {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",

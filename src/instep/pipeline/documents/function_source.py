@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from instep.domain.manifest import SourceDocument
 from instep.domain.storable import storable_version
 from instep.errors import InstepError, UserError
+from instep.own_faults import is_stop
 from instep.pipeline.documents.functions import FunctionFailed, OwnFunction
 from instep.pipeline.documents.parse import titled
 from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
@@ -77,9 +78,11 @@ class FunctionSource:
             documents = sorted(self._documents(progress))
         except FunctionFailed as error:
             raise UserError(f"it cannot list documents: {error}", where=self.listing.name) from error
-        except (InstepError, KeyboardInterrupt):
+        except InstepError:
             raise
         except BaseException as error:  # What a generator raises, it raises here.
+            if is_stop(error):
+                raise
             told = self.listing.explained(error)
             raise UserError(f"it cannot list documents: {told}", where=self.listing.name) from error
         twice = next((one.uri for one, other in pairwise(documents) if one.uri == other.uri), None)

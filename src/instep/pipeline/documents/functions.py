@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from instep.domain.fingerprint import digest
 from instep.domain.texts import cleaned, without
 from instep.errors import InstepError, UserError
+from instep.own_faults import is_stop
 from instep.pipeline.code_fingerprint import installed_versions, loaded_fingerprint
 from instep.pipeline.documents.chunk import Chunk, Chunker
 from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list, demand_length
@@ -123,9 +124,9 @@ class OwnFunction:
             what = wrong(made)  # May run what the function returned: a generator, say.
         except InstepError:
             raise  # An outage, say, that the function knows of.
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # A script's way out, or a panic of a library in Rust, would end the run.
+            if is_stop(error):
+                raise
             failed = self._failed(error)
             if counted:
                 _ROWS.failed(self.name, failed)
@@ -170,9 +171,11 @@ class OwnMethod(OwnFunction):
         """The method of the object. Raises `UserError` if that cannot be made, or has none."""
         try:
             made = _made(load_class(self.name, "class"), self.options)
-        except (InstepError, KeyboardInterrupt):
+        except InstepError:
             raise
         except BaseException as error:
+            if is_stop(error):
+                raise
             raise UserError(f"it cannot be made: {self._said(type(error).__name__, error)}", where=self.name) from None
         if not callable(getattr(made, self.method, None)):
             raise UserError(f"it has no method {self.method!r}", where=self.name)

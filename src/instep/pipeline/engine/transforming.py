@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from instep.error_transport import explained
 from instep.errors import InstepError, UserError
 from instep.own_code import send
+from instep.own_faults import is_stop
 from instep.pipeline.engine import sparkapi
 
 if TYPE_CHECKING:
@@ -214,9 +215,9 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     send(frame.sparkSession, transform)
     try:
         result = transform(frame)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_stop(error):
+            raise
         if isinstance(error, Exception) and isinstance(found := explained(error), InstepError):
             raise found from error
         raise UserError(f"the transform raised {in_a_line(error)}") from error

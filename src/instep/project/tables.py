@@ -289,5 +289,15 @@ def row_columns(entity: TableEntity) -> RowColumns:
     return RowColumns(entity.key, entity.scope, entity.watermark, entity.deleted, entity.order)
 
 
+def used_columns(entity: TableEntity) -> frozenset[str] | None:
+    """The source's columns that are read for an entity; None for all of them."""
+    node = entity.node
+    if node.properties is None if node else not entity.edges:
+        return None
+    ends = (column for each in edges_of(entity) for end in (each.start, each.end) for column in end.columns)
+    properties = (node.properties or {}).values() if node else ()
+    return frozenset((*row_columns(entity).named, *properties, *ends))
+
+
 def _end(end: End) -> graph.End:
     return graph.End(end.label, end.columns)

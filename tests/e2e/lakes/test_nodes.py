@@ -156,6 +156,29 @@ def test_columns_that_no_node_has_are_no_change(lake: Nodes) -> None:
     assert lake.checkpoint() == lake.version
 
 
+def test_columns_that_are_not_used_may_be_lists_or_structs(lake: Nodes) -> None:
+    lake.entity = ["node: {label: Ticket, properties: [body]}"]
+    lake.declare()
+    lake.tickets = {number: f"Ticket {number}" for number in range(10)}
+    nested = {"tags": pa.array([["a"]] * 10), "by": pa.array([{"name": "b"}] * 10)}
+    plain = rows(lake.tickets)
+    lake.create(pa.table({name: plain[name] for name in plain.column_names} | nested))
+    assert (lake.run().counts.written, lake.wrong()) == (10, "")
+    lake.delete(4)
+    assert (lake.run().counts.deleted, lake.wrong()) == (1, "")
+
+
+@pytest.mark.parametrize("declared", [[], ["node: {label: Ticket, properties: [body, tags]}"]])
+def test_a_list_that_is_to_be_indexed_is_refused(lake: Nodes, declared: list[str]) -> None:
+    lake.entity = declared
+    lake.declare()
+    plain = rows({1: "Ticket 1"})
+    lake.create(plain.append_column("tags", pa.array([["a"]])))
+    with pytest.raises(UserError, match=r"'tags' is .*list.* cannot be used here") as refused:
+        lake.run()
+    assert ("node.properties" in str(refused.value.hint)) == (not declared)
+
+
 def test_edges_follow_their_rows(lake: Nodes) -> None:
     lake.entity = [
         "node: {label: Ticket}",

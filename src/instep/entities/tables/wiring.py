@@ -25,7 +25,7 @@ from instep.pipeline.revision import revision_of
 from instep.project import Project
 from instep.project.load import declared_at
 from instep.project.sources import ClickHouseSource, LakeSource, SparkSource
-from instep.project.tables import TableEntity, edges_of, node_of, row_columns
+from instep.project.tables import TableEntity, edges_of, node_of, row_columns, used_columns
 from instep.queues.open import open_queue
 from instep.sources.tables.table_source import NamedTransform, Sessions, TableSource
 from instep.targets.table_target import Mappable, TableTarget
@@ -181,7 +181,7 @@ def table_source(project: Project, name: str) -> TableSource:
     if isinstance(declared, LakeSource):
         from instep.sources.tables.lake_table import LakeTable
 
-        return LakeTable(lake_rows(declared))
+        return LakeTable(lake_rows(declared), used=used_columns(entity))
     from instep.sources.tables.clickhouse import ClickHouseTable
 
     assert isinstance(declared, ClickHouseSource), "there is no other"

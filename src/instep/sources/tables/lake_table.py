@@ -83,16 +83,18 @@ class VersionedRows(Protocol):
 class LakeTable:
     """Implements `table_source.TableSource` for rows that have versions; a selection without one is of the version that
     the table has now. `wanted` are the columns that are read: a row in which others were changed has not changed.
+    `used` are the columns that may be read at all, if not all of them: others may be of any type.
 
     What is known of a window, its `NetChanges`, is kept for the next who asks for it: a wave, after its plan.
     """
 
     rows: VersionedRows
     wanted: tuple[Column, ...] = ()
+    used: frozenset[str] | None = None
     _known: dict[tuple[Any, ...], NetChanges] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LakeTable, (self.rows, self.wanted)
+        return LakeTable, (self.rows, self.wanted, self.used)
 
     def reading(self, columns: Sequence[Column]) -> LakeTable:
         """The same table, of which these columns are read."""
@@ -113,8 +115,11 @@ class LakeTable:
         for each in self.rows.schema():
             kind = kind_of(each.type)
             if kind is None or pa.types.is_nested(each.type):
+                if self.used is not None and each.name not in self.used:
+                    continue
                 said = f"{each.name!r} is {each.type}, which cannot be used here"
-                raise UserError(said, where=self.text, hint=OTHER_COLUMN)
+                hint = OTHER_COLUMN if self.used else f"{OTHER_COLUMN[:-1]}, or name those to index: `node.properties`."
+                raise UserError(said, where=self.text, hint=hint)
             found.append(Column(each.name, kind))
         return tuple(found)
 

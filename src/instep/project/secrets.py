@@ -32,6 +32,18 @@ def secrets_of(project: Project, given: Collection[str] = ()) -> set[str]:
     return whole | parts | {part for value in _texts(project) for part in _of_address(value)}
 
 
+def plain_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without those named as secrets are, and without secrets in addresses and in JSON."""
+    found = {}
+    for name, value in options.items():
+        if _NAMED.search(name):
+            continue
+        for each in (*_of_address(value), *_of_json(value)):
+            value = value.replace(each, "")  # noqa: PLW2901 - one after the other
+        found[name] = value
+    return found
+
+
 def _secrets(value: Any, given: Collection[str], *, named: bool = True) -> Iterator[str]:
     if isinstance(value, BaseModel):
         for each in type(value).model_fields:

@@ -19,7 +19,7 @@ from instep.sources.document_source import Answer, Content, Listing, Unreadable,
 from instep.sources.feed_lines import JsonLines, LineFormat, Malformed, Told, unmarked, whole
 from instep.sources.files import FilesSource
 from instep.sources.local_files import check_size, reason
-from instep.sources.url_files import is_url
+from instep.sources.url_files import base_uri, is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -273,6 +273,12 @@ def feed_source(
     """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs; relative ones in `project`."""
     places = tuple(FilesSource((root,), include, (), storage_options, project) for root, include in map(_place, paths))
     return FeedSource(entity, places, max_line, tuple(fields), lines or JsonLines())
+
+
+def places_of(paths: Iterable[str]) -> list[list[str]]:
+    """The locations that paths name, in order and without secrets."""
+    placed = map(_place, paths)
+    return sorted([base_uri(root) if is_url(root) else root, *include] for root, include in placed)
 
 
 def _place(path: str) -> tuple[str, tuple[str, ...]]:

@@ -33,6 +33,7 @@ from instep.project import (
 from instep.project.addresses import is_relative
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse
+from instep.project.secrets import plain_options
 from instep.sources import files
 from instep.sources.document_source import DocumentSource
 from instep.sources.tables.joined_documents import JoinedDocuments
@@ -219,8 +220,9 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
 
 
 def source_fingerprint(entity: DocumentEntity, source: DocumentSource) -> dict[str, str]:
-    """Fingerprint of everything besides the version that decides a document's content: the place of a table, and the
-    columns read of its rows; the function that reads; for files, how they are named if not by absolute path.
+    """Fingerprint of everything besides the version that decides a document's content: the place of a table or feed,
+    and the columns read of its rows; the function that reads, or the class with its options but for secrets; for files,
+    how they are named if not by absolute path.
     """
     declared, rows = entity.source, entity.document
     if isinstance(declared, FilesSource):
@@ -232,11 +234,14 @@ def source_fingerprint(entity: DocumentEntity, source: DocumentSource) -> dict[s
 
         by_class, read = declared.class_, declared.read
         own = OwnFunction.of(by_class, "source.class") if by_class else OwnFunction.of(read or "", "source.read")
-        return {"document": own.code}
-    if rows is None:
-        return {}
+        options = plain_options(declared.given())
+        return {"document": own.code} | ({"source": digest(options)} if options else {})
     if isinstance(declared, FeedSource):
-        return {"document": digest([rows.text, rows.title])}
+        from instep.sources.feed import places_of
+
+        made = {"source": digest([declared.type, *places_of(declared.path)])}
+        return made | ({"document": digest([rows.key, rows.text, rows.title])} if rows else {})
+    assert rows is not None, "what makes an entity of a table one of documents"
     assert isinstance(source, RowDocuments), "the rows of tables"
     return _table_fingerprint(rows, [declared, *(each.source for each in rows.with_.values())], source)
 

@@ -207,3 +207,7 @@ entities:
     for command in ("run", "plan"):
         assert main([command]) == 0
         assert capsys.readouterr().err.startswith("warning: Ticket: not indexed, as no namespace is declared. List")
+    project = instep.load(folder)
+    for call in (project.run, project.plan):
+        with pytest.warns(UserWarning, match="Ticket: not indexed, as no namespace is declared"):
+            assert not call()

@@ -302,8 +302,28 @@ def test_a_value_is_asked_of_the_first_build_too(tmp_path: Path) -> None:
 def test_queries_that_cannot_be_read_stop_a_run_before_anything_is_built(tmp_path: Path) -> None:
     opened = project(tmp_path, HASHING, {"mrr": 0.5})
     (tmp_path / "judged.jsonl").unlink()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"there is no file .*judged\.jsonl") as refused:
         opened.run()
+    assert "`promotion.queries`" in str(refused.value.hint)
+    assert refused.value.where == "Page: promotion.queries"
+
+
+def test_a_missing_file_of_queries_is_named_with_the_line_that_declares_it(tmp_path: Path) -> None:
+    project(tmp_path, HASHING)
+    (tmp_path / "instep.yaml").write_text("""
+name: p
+engine: inline
+targets: {i: {type: lance, uri: index}}
+entities:
+  Page:
+    source: {type: files, path: docs}
+    promotion:
+      queries: gone.jsonl
+      at_least: {mrr: 0.5}
+""")
+    with pytest.raises(UserError) as refused:
+        instep.load(tmp_path).run()
+    assert str(refused.value.where).endswith("instep.yaml:9")
 
 
 def test_the_command_shows_a_table_and_the_worst(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,6 +261,13 @@ def test_what_takes_the_name_of_something_declared_elsewhere_says_so(reject: Rej
     assert says in str(told)
 
 
+@pytest.mark.parametrize(("glob", "setting"), [("[", "include"), ("[z-a]", "include"), ("/", "exclude")])
+def test_a_pattern_that_is_no_glob_is_named_with_its_setting_and_line(reject: Reject, glob: str, setting: str) -> None:
+    error = reject(BASE.replace("path: docs", f"path: docs, {setting}: ['*.md', '{glob}']"))
+    assert f"entities.Document.source.{setting}[1]: is not a glob" in str(error.problems[0])
+    assert error.problems[0].line
+
+
 def test_more_than_one_target_must_be_chosen_from(reject: Reject) -> None:
     error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:"))
     assert str(error.problems[0]).endswith("must name a target, because the project has several; allowed: other, index")

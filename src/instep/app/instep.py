@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from warnings import warn
 
 from instep.answers.answer_list import Answers
 from instep.app.evaluation import Evaluation
@@ -99,14 +100,16 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         """
         from instep.answers.plan import cost_answer, plan_answer
 
-        name = checked_generation(generation)
+        names, name = names_in(entities), checked_generation(generation)
+        if progress is None and not names:
+            self._warn_of_passed_over()
         options = PlanOptions(
             full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty, full_listing=full_listing
         )
         watch = progress or Silent()
         container = Container(self.project, spark=self._spark)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            indexes, setups = cache(ledger.partitions.indexes), container.setups(entities)
+            indexes, setups = cache(ledger.partitions.indexes), container.setups(names)
             contacts = container.contacts(ledger, kept=False)
 
             def planned(setup: EntitySetup) -> Plan:
@@ -174,6 +177,8 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
         from instep.jobs.stopping import Stopping, stoppable
 
         names, watch, name = names_in(entities), progress or Silent(), checked_generation(generation)
+        if progress is None and not names:
+            self._warn_of_passed_over()
         options = PlanOptions(
             full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty, full_listing=full_listing
         )
@@ -195,6 +200,11 @@ class Instep(Evaluation, Instances, Jobs, Namespaces, Queues, Searches, Upkeep, 
             except Stopping:
                 raise Interrupted("the run was stopped", hint="Run again to resume.") from None
         return Runs(done)
+
+    def _warn_of_passed_over(self) -> None:
+        """Warn the caller's caller of entities of which nothing is indexed."""
+        if told := self.project.passed_over:
+            warn(told, stacklevel=3)
 
     #: `run`, to be awaited. Cancelled, it stops, and is waited for.
     arun = stopped_when_cancelled(run)

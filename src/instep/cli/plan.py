@@ -100,12 +100,8 @@ def plan(
 
 def note_unplaced(out: Output, project: Project) -> None:
     """Name the entities that are passed over because they have a scope, and no namespace is declared."""
-    passed = [name for name, each in project.entities.items() if each.namespaced]
-    if passed and not project.namespaces:
-        out.note(
-            f"warning: {', '.join(passed)}: not indexed, as no namespace is declared. List them in `namespaces:`, "
-            f"or name one, such as {passed[0]}@42/9970"
-        )
+    if told := project.passed_over:
+        out.note(f"warning: {told}")
 
 
 def _show(out: Output, plans: Sequence[Plan], *, explain: bool) -> None:

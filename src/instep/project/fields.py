@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from instep.domain.globs import GlobError, demand_glob
 from instep.domain.refs import RefError, Scope
 from instep.domain.texts import DURATION_PATTERN, parse_duration
 
@@ -126,6 +127,15 @@ def no_empty_text(values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
         if not value:
             raise problem("empty", "must not be empty", path=(index,))
+    return values
+
+
+def sound_globs(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        try:
+            demand_glob(value)
+        except GlobError as error:
+            raise problem("glob", f"is not a glob: {error.hint[0].lower()}{error.hint[1:]}", path=(index,)) from None
     return values
 
 

@@ -391,6 +391,17 @@ class Project(Model):
             return source
         return source.model_copy(update={"path": tuple(map(self.resolve, source.path))})
 
+    @property
+    def passed_over(self) -> str | None:
+        """A warning of entities that have a scope while no namespace is declared; None if there are none."""
+        passed = [name for name, each in self.entities.items() if each.namespaced]
+        if not passed or self.namespaces:
+            return None
+        return (
+            f"{', '.join(passed)}: not indexed, as no namespace is declared. List them in `namespaces:`, "
+            f"or name one, such as {passed[0]}@42/9970"
+        )
+
     def document_paths(self, entity: str) -> tuple[str, ...]:
         """The paths of a documents entity: in `root`, if they are declared so (and begin with a dot), else as `resolve`
         has them.

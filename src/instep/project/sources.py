@@ -18,6 +18,7 @@ from instep.project.fields import (
     Variant,
     no_empty_text,
     problem,
+    sound_globs,
     typed,
 )
 
@@ -86,6 +87,7 @@ class FilesSource(Variant):
     `s3://inventory-bucket/prefix/source-bucket/config-id`. See [many-servers.md](many-servers.md#inventories-of-s3)."""
 
     _texts = field_validator("path", "include", "exclude")(no_empty_text)
+    _globs = field_validator("include", "exclude")(sound_globs)
 
     @model_validator(mode="after")
     def _in_s3(self) -> Self:

@@ -7,19 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.globs import SUFFIX, GlobError, rule_of
 from instep.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
 _FILES = re.compile(r"[*?\]][^/]*\.[^./*?\[\]]+\Z")
-_FOLDER = re.compile(r"([A-Za-z0-9_.+-]+)/\Z")
-
-#: What `pathspec` makes of them: most projects have no other patterns, and need not import it. A key of an object
-#: store may begin with a slash below its prefix.
-_WITH_SUFFIX = "^(?:.*/)?[^/]*{}(?:(?:/)|$)"
-_IN_FOLDER = "^(?:.+/)?{}(?:/)"
 
 
 class Globs:
@@ -31,9 +25,13 @@ class Globs:
     """
 
     def __init__(self, patterns: Sequence[str], *, of_files: bool = False) -> None:
-        rules = [rule for rule in map(_rule, patterns) if rule]
+        try:
+            found = [(each, rule_of(each)) for each in patterns]
+        except GlobError as error:
+            raise UserError(str(error), hint=error.hint) from None
+        rules = [rule for _, rule in found if rule]
         if of_files:
-            named = [_FILES.search(each) is not None for each in patterns if _rule(each)]
+            named = [_FILES.search(each) is not None for each, rule in found if rule]
             rules = [
                 (expression.removesuffix("(?:(?:/)|$)") + "$" if files else expression, wanted)
                 for (expression, wanted), files in zip(rules, named, strict=True)
@@ -41,7 +39,7 @@ class Globs:
         self.negated = not all(wanted for _, wanted in rules)
         #: They only match what is in a folder whose path, with a slash behind it, they match as well.
         self.of_folders = not self.negated and all(expression.endswith("(?:/)") for expression, _ in rules)
-        suffixes = [found[1] for found in map(_SUFFIX.match, patterns) if found]
+        suffixes = [suffix[1] for suffix in map(SUFFIX.match, patterns) if suffix]
         self._suffixes = () if self.negated else tuple(suffixes)
         self._runs = [
             (wanted, "|".join(f"(?:{expression})" for expression, _ in run))
@@ -85,23 +83,3 @@ class Globs:
         steps = relative.split("/")
         folders = ("/".join(steps[:end]) + "/" for end in range(1, len(steps)))
         return self.matches(relative) or any(map(self.matches, folders))
-
-
-def _rule(pattern: str) -> tuple[str, bool] | None:
-    """The pattern as a regular expression, and whether it adds or takes back; None for a comment."""
-    for kind, simple in ((_SUFFIX, _WITH_SUFFIX), (_FOLDER, _IN_FOLDER)):
-        if found := kind.match(pattern):
-            return simple.format(re.escape(found[1])), True
-
-    from pathspec.patterns.gitignore.base import GitIgnorePatternError
-    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
-    try:
-        expression, wanted = GitIgnoreSpecPattern.pattern_to_regex(pattern)
-    except GitIgnorePatternError:
-        expression = wanted = None
-    if expression is None or wanted is None:
-        if not pattern.strip() or pattern.startswith("#"):
-            return None
-        raise UserError(f"{pattern!r} is not a glob", hint="Write it as in .gitignore, such as **/*.md or drafts/")
-    return re.sub(r"\(\?P<\w+>", "(?:", expression), wanted

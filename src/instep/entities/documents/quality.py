@@ -118,15 +118,21 @@ def measure(
 @dataclass(frozen=True)
 class PromotionDemand:
     """The demand on a build before it is served. `kept` is the folder for what builds reached when they were: a
-    later one with another embedder cannot ask them any more.
+    later one with another embedder cannot ask them any more. `place` tells where a setting of it is declared.
     """
 
     queries: Path
     judgements: Path | None
     demands: Sequence[Demand]
     kept: Path
+    place: Callable[[str], str]
 
     def read(self) -> list[JudgedQuery]:
+        """The judged queries. Raises `UserError`."""
+        for setting, path in (("queries", self.queries), ("judgements", self.judgements)):
+            if path is not None and not path.exists():
+                hint = f"Write it as docs/quality.md says, or name another one in `promotion.{setting}`."
+                raise UserError(f"there is no file {path}", where=self.place(setting), hint=hint)
         return read_queries(self.queries, self.judgements)
 
     def problem(self, setup: Searched, new: Build, served: Build | None) -> str | None:

@@ -35,6 +35,7 @@ from instep.project import DocumentEntity, Project, Promotion, StaticEmbed
 from instep.project.columns import declared_columns
 from instep.project.documents import KreuzbergParse, PythonParse
 from instep.project.embedders import ApiEmbed, FastembedEmbed, OpenAIEmbed, SentenceTransformersEmbed
+from instep.project.load import declared_at
 from instep.project.search import searched_of
 from instep.project.targets import in_process
 from instep.sources.document_source import DocumentSource
@@ -120,7 +121,7 @@ def document_setup(
         weights=FusionWeights(*entity.search_weights),
         context=entity.chunk.context is not None,
         reranking=cache(lambda: reranking_of(entity.search.rerank)),
-        demand=_demand(project, entity.promotion),
+        demand=_demand(project, name, entity.promotion),
         trial=trial_of(entity.embed, embeddings),
         demand_package=partial(demand_package, entity.embed),
         programs=program,
@@ -254,7 +255,7 @@ def parser_of(entity: DocumentEntity, state: Path | None = None) -> Parser:
     return FunctionParser(OwnFunction.of(entity.parse.function, "parse.function"), isolated)
 
 
-def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | None:
+def _demand(project: Project, name: str, declared: Promotion | None) -> PromotionDemand | None:
     if declared is None:
         return None
     from instep.domain.relevance import Demand
@@ -262,7 +263,11 @@ def _demand(project: Project, declared: Promotion | None) -> PromotionDemand | N
 
     judgements = project.root / declared.judgements if declared.judgements else None
     demands = [Demand.parse(metric, text) for metric, text in declared.at_least.items()]
-    return PromotionDemand(project.root / declared.queries, judgements, demands, project.state_dir / "quality")
+
+    def place(setting: str) -> str:
+        return declared_at(project, "entities", name, "promotion", setting) or f"{name}: promotion.{setting}"
+
+    return PromotionDemand(project.root / declared.queries, judgements, demands, project.state_dir / "quality", place)
 
 
 def _rehearsal(entity: DocumentEntity, spark: Sessions, columns: Sequence[DeclaredColumn]) -> Callable[[], str]:

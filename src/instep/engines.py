@@ -54,8 +54,10 @@ class Engines:
         self._no_spark: InstepError | None = None
         self._opening = RLock()
 
-    def choose(self, setup: EntitySetup, work: int, ledger: Ledger | None = None) -> EngineChoice:
-        """Inline or Spark for this much work, and why; by what the ledger knows of past jobs."""
+    def choose(
+        self, setup: EntitySetup, work: int, ledger: Ledger | None = None, *, documents: int = 0
+    ) -> EngineChoice:
+        """Inline or Spark for this much work (of so many documents), and why; by what the ledger knows of past jobs."""
         warm, cores = self._spark_is_warm(), self.cores()
         known = ledger.paces.of(setup.ref.entity, setup.how) if ledger and work else ()
         if setup.scanned:
@@ -69,11 +71,21 @@ class Engines:
                 installed=pyspark_installed(),
             )
         if setup.batched:  # Its vectors are fetched by this process.
-            inline = choose("inline", work, needs_spark=False, warm=warm, cores=cores, slower=setup.slower, known=known)
+            inline = choose(
+                "inline",
+                work,
+                documents=documents,
+                needs_spark=False,
+                warm=warm,
+                cores=cores,
+                slower=setup.slower,
+                known=known,
+            )
             return replace(inline, reason="its texts are embedded by a batch API")
         return choose(
             self.setting,
             work,
+            documents=documents,
             needs_spark=setup.needs_spark,
             warm=warm,
             cores=cores,

@@ -152,6 +152,19 @@ def test_a_slower_embedder_is_estimated_so_until_it_was_measured() -> None:
     assert fast.inline_seconds == chosen(work=10_000).inline_seconds
 
 
+def test_small_documents_count_for_more_than_their_rows_until_they_were_measured() -> None:
+    def small(**known: Any) -> EngineChoice:
+        return choose("inline", 20_000, documents=20_000, needs_spark=False, warm=False, cores=2, **known)
+
+    assert small().inline_seconds == pytest.approx(3 * chosen(work=20_000).inline_seconds, rel=0.1)
+    assert small(slower=10).inline_seconds == pytest.approx(
+        small().inline_seconds + 9 * chosen(work=20_000).inline_seconds, rel=0.1
+    )
+    measured = [slowed(10)]
+    rows = choose("inline", 20_000, needs_spark=False, warm=False, cores=2, known=measured)
+    assert small(known=measured).inline_seconds == rows.inline_seconds
+
+
 def test_a_table_is_estimated_by_what_was_measured() -> None:
     known = Measured("spark", 2, 1_000, 10_000, "job")
     choice = choose_for_table(1_000, warm=True, cores=2, known=[known])

@@ -242,7 +242,9 @@ class Simulation:
             liveness=self._hosts[process.host].of(process),
             progress=Silent(),
             status_reporter=StatusReporter(lambda: self._status, Silent()),
-            choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0, pace_of("inline", 2)),
+            choose=lambda _, work, *, documents=0: EngineChoice(
+                "inline", "simulated", work, 0.0, 0.0, pace_of("inline", 2)
+            ),
             engine=lambda _: engine,
             prepare=lambda _: None,
             loaded=Loaded(self.ledger.present()),

@@ -415,7 +415,7 @@ class WindowSimulation:
             liveness=self._host.of(process),
             progress=Silent(),
             status_reporter=StatusReporter(SimStatusKeys, Silent()),
-            choose=lambda _, work: EngineChoice("spark", "simulated", work, 0.0, 0.0, pace),
+            choose=lambda _, work, *, documents=0: EngineChoice("spark", "simulated", work, 0.0, 0.0, pace),
             engine=lambda _: engine,
             prepare=lambda _: None,
             retention=_RETENTION,

@@ -14,6 +14,7 @@ from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import Liveness
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import Engine
+from instep.planning.choosing import Choose
 from instep.planning.contacts import Contacts, Unasked
 from instep.planning.loaded import Loaded
 from instep.telemetry.progress import Counters, Progress, Uncounted
@@ -35,7 +36,7 @@ class Context:
     liveness: Liveness
     progress: Progress
     status_reporter: StatusReporter
-    choose: Callable[[EntitySetup, int], EngineChoice]
+    choose: Choose
     engine: Callable[[EngineChoice], Engine]
     prepare: Callable[[EntitySetup], None]
     counters: Counters = field(default_factory=Uncounted)

@@ -26,6 +26,7 @@ from instep.errors import Away, Transient, Unknown, UserError
 from instep.ledger.checkpoints import Checkpoint
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.choosing import Choose
 from instep.planning.contacts import Contacts, Unasked
 from instep.planning.loaded import Loaded, loaded_for
 from instep.planning.upstream import missing_upstream, replaced_inputs
@@ -87,7 +88,7 @@ def plan_entity(
     options: PlanOptions,
     generation: str,
     *,
-    choose: Callable[[EntitySetup, int], EngineChoice],
+    choose: Choose,
     listing: Callable[[int], None] | None = None,
     indexes: Callable[[str], set[str]] | None = None,
     contacts: Contacts = _UNASKED,
@@ -144,7 +145,11 @@ def plan_entity(
         ref=setup.ref,
         generation=generation,
         found=found,
-        engine=choose(setup, sum(each.work for each in found.slices)),
+        engine=choose(
+            setup,
+            sum(each.work for each in found.slices),
+            documents=sum(each.units for each in found.slices) if found.unit == "document" else 0,
+        ),
         waits_for=missing_upstream(setup, ledger) if found.kind is not Kind.NOTHING else (),
         checkpoint=checkpoint,
         current=current,
@@ -220,7 +225,7 @@ def _serving_again(setup: EntitySetup, found: Found, checkpoint: Checkpoint, los
 def unplanned(
     setup: EntitySetup,
     generation: str,
-    choose: Callable[[EntitySetup, int], EngineChoice],
+    choose: Choose,
     problem: UserError | None = None,
 ) -> EntityPlan:
     """An empty plan for a partition that could not be planned."""

@@ -232,7 +232,7 @@ def test_a_worker_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quick
         tables = quick.setup("Ticket").target
         deleted: list[str] = []
 
-        def choose(setup: EntitySetup, work: int) -> EngineChoice:
+        def choose(setup: EntitySetup, work: int, /, *, documents: int = 0) -> EngineChoice:
             """Called when the plan is made, and no worker has a lease yet."""
             if not deleted:
                 deleted.append(setup.ref.label)
@@ -279,7 +279,7 @@ def test_many_namespaces_share_the_thread_of_their_entity(quick: QuickShop) -> N
         names = set[str]()
         real = context.choose
 
-        def choose(setup: EntitySetup, work: int) -> EngineChoice:
+        def choose(setup: EntitySetup, work: int, /, *, documents: int = 0) -> EngineChoice:
             names.update(each.name for each in threading.enumerate() if each.name.startswith("worker-"))
             return real(setup, work)
 

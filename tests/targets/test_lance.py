@@ -527,3 +527,36 @@ def test_a_file_of_the_index_that_is_gone_is_an_error_with_a_hint(target: LanceT
     with pytest.raises(UserError, match="files of the index are gone") as raised, target._place.understood():
         raise ValueError("External error: Not found: index/Document__01.lance/data/10.lance")
     assert "instep run --full-refresh" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize("how", ["take", "count", "delete"])
+def test_a_lost_file_of_rows_is_no_outage_however_it_is_met(target: LanceTarget, how: str) -> None:
+    import lance
+    import pyarrow as pa
+
+    made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), target._place.dataset_uri("Document__01"))
+    calls = {
+        "take": lambda: made.take([0]),
+        "count": lambda: made.count_rows("a > 1"),
+        "delete": lambda: made.delete("a > 1"),
+    }
+    (file,) = Path(target._place.dataset_uri("Document__01"), "data").iterdir()
+    file.unlink()
+    with pytest.raises(UserError, match="files of the index are gone") as raised, target._place.understood():
+        calls[how]()
+    assert "instep run --full-refresh" in (raised.value.hint or "")
+
+
+def test_a_file_of_an_older_version_that_was_cleaned_away_is_worth_another_try(target: LanceTarget) -> None:
+    from datetime import timedelta
+
+    import lance
+    import pyarrow as pa
+
+    uri = target._place.dataset_uri("Document__01")
+    older = lance.write_dataset(pa.table({"a": [1, 2, 3]}), uri)
+    lance.write_dataset(pa.table({"a": [4]}), uri, mode="overwrite").cleanup_old_versions(
+        timedelta(0), delete_unverified=True
+    )
+    with pytest.raises(Transient), target._place.understood():
+        older.take([0])

@@ -24,6 +24,8 @@ _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
 #: Ctrl-C, in what lance says of an error of Python that a callback raised.
 _INTERRUPTED = re.compile(r"(^|: |\n)KeyboardInterrupt(:|\s|$)")
 _MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
+#: A file of rows, by the names of its dataset and its own.
+_ROWS = re.compile(r"([^/\s]+)\.lance/data/([^/\s,:]+\.lance)")
 #: What file systems without hard links say.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 #: A file that was committed whole, and is not so any more.
@@ -254,11 +256,22 @@ class Location:
             )
         if _DAMAGED.search(text):
             return UserError(f"files of the index are damaged: {text}", where=self.shown, hint=_MEND)
-        if isinstance(error, OSError) or "LanceError(IO)" in text:
-            return Transient(f"{self.shown}: {text}")
         gone = _MISSING.search(text)
+        if (isinstance(error, OSError) or "LanceError(IO)" in text) and not (gone and self._lacks(text)):
+            return Transient(f"{self.shown}: {text}")
         what = "files of the index are gone" if gone else "lance refused"
         return UserError(f"{what}: {text}", where=self.shown, hint=_MEND if gone else None)
+
+    def _lacks(self, text: str) -> bool:
+        """Whether the missing file that an error names has rows of a dataset's newest version: those of older ones are
+        cleaned away, also under who still reads them.
+        """
+        if (named := _ROWS.search(text)) is None:
+            return False
+        with contextlib.suppress(InstepError):
+            fragments = self.open(named[1]).get_fragments()
+            return any(each.path == named[2] for fragment in fragments for each in fragment.data_files())
+        return False
 
     def without_secrets(self, text: str) -> str:
         text = without(text, *self.storage_options.values())

@@ -279,10 +279,14 @@ def test_columns_of_a_wrong_type_are_refused(make: Make, columns: DocumentColumn
 NUMBER = DeclaredColumn(DocumentColumn("size", DocumentColumnType.INT), Origin.SOURCE, "subject")
 
 
-def test_a_declared_type_that_a_column_cannot_have_is_told_with_the_place_of_the_table(make: Make) -> None:
+@pytest.mark.parametrize("version", [None, "at"])
+def test_a_declared_type_that_a_column_cannot_have_is_told_with_the_place_of_the_table(
+    make: Make, version: str | None
+) -> None:
+    """Before rows are read, with a column for versions too: then none of the declared ones is listed."""
     table = make(tickets((1, "one", "first", NOON, False)))
     with pytest.raises(UserError, match="column size is declared as int, and holds string") as told:
-        list(documents(table, DocumentColumns(("id",), "body", columns=(NUMBER,))).list().documents)
+        list(documents(table, DocumentColumns(("id",), "body", version=version, columns=(NUMBER,))).list().documents)
     assert told.value.where == table.text
 
 

@@ -30,15 +30,20 @@ class ClickHouseRows:
         return self.table.text
 
     def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        from instep.arrow.types import arrow_type
+        from instep.sources.tables.rows import demand_declared
+
         types = {each.name: each.type for each in self.table.columns(_no_spark)}
         demand(columns.named, list(types), self.text)
         demand_types(columns, types, self.text)
+        for each in columns.columns:
+            demand_declared(each, arrow_type(types[each.of]), self.text)
         return [types[name] for name in columns.key]
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
-        from instep.sources.tables.rows import declared_values, demand_declared, row_versions, versions_with
+        from instep.sources.tables.rows import declared_values, row_versions, versions_with
 
         self.key_types(columns)
         by_content = columns.version is None
@@ -51,8 +56,6 @@ class ClickHouseRows:
             size = len(columns.key) + 3
             *keys, versions, hashes, sizes = batch.columns[:size]
             if columns.columns and by_content:
-                for each, stored in zip(columns.columns, batch.schema.types[size:], strict=True):
-                    demand_declared(each, stored, self.text)
                 hashes = versions_with(hashes, declared_values(batch.columns[size:], columns.columns).facts)
             versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
             yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[: size - 3], "version", "size"])

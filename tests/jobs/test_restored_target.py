@@ -1,4 +1,4 @@
-"""A target that was put back to an older state is told, since no comparison with the source shows it."""
+"""A target that was put back to an older state is told, and built again: no comparison with the source shows it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def declared(root: Path) -> instep.Instep:
 
 @pytest.fixture
 def restored(tmp_path: Path) -> instep.Instep:
+    """What was put back, an hour later."""
+    project = put_back(tmp_path)
+    shutil.rmtree(project.project.root / ".instep" / "contacts")
+    return project
+
+
+def put_back(tmp_path: Path) -> instep.Instep:
     """An index of two documents, one of which has changed since the index was copied that is back now."""
     root = tmp_path / "project"
     project = declared(root)
@@ -34,7 +41,6 @@ def restored(tmp_path: Path) -> instep.Instep:
     assert _told(project) == []
     shutil.rmtree(root / "index")
     shutil.copytree(tmp_path / "backup", root / "index")
-    shutil.rmtree(root / ".instep" / "contacts")  # An hour later.
     return project
 
 
@@ -46,22 +52,34 @@ def _told(project: instep.Instep) -> list[str]:
 def test_it_is_told_by_status_and_plan_with_what_mends_it(restored: instep.Instep) -> None:
     (note,) = _told(restored)
     (plan,) = restored.plan()
-    (warning,) = [each for each in plan.warnings if "restore" in each]
-    assert note in warning
+    (why,) = plan.why
+    assert note.startswith(why)
     assert "instep diff Note --repair" in note
     assert restored.search("moon")
     restored.repair()
     assert "The sun pulls" in restored.search("sun")[0].text
     assert _told(restored) == []
-    assert not [each for plan in restored.plan() for each in plan.warnings]
+    assert not any(each.pending for each in restored.plan())
 
 
-def test_a_run_with_other_work_tells_it_before_its_epoch_hides_it(restored: instep.Instep) -> None:
-    (restored.project.root / "docs" / "c.md").write_text("# Rain\n\nIt falls.\n")
+@pytest.mark.parametrize("work", [False, True])
+def test_the_next_run_builds_it_again_before_its_epoch_hides_it(restored: instep.Instep, *, work: bool) -> None:
+    if work:
+        (restored.project.root / "docs" / "c.md").write_text("# Rain\n\nIt falls.\n")
     (plan,) = restored.plan()
-    assert [each for each in plan.warnings if "restore" in each]
+    assert plan.kind == "rebuild"
     (result,) = restored.run()
     assert result.state is JobState.COMPLETED
+    assert "The sun pulls" in restored.search("sun")[0].text
+    assert _told(restored) == []
+    assert not any(each.pending for each in restored.plan())
+
+
+def test_a_run_with_work_looks_though_its_target_was_asked_lately(tmp_path: Path) -> None:
+    project = put_back(tmp_path)
+    (project.project.root / "docs" / "c.md").write_text("# Rain\n\nIt falls.\n")
+    project.run()
+    assert "The sun pulls" in project.search("sun")[0].text
 
 
 def test_a_job_that_could_not_begin_is_no_restore(tmp_path: Path) -> None:

@@ -205,7 +205,11 @@ def _restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> li
         told = restored(setup, checkpoint, job)
     except InstepError:
         return []  # It is said of the rows.
-    return [told] if told else []
+    if told is None:
+        return []
+    label = setup.ref.label
+    quicker = f" (quicker: instep diff {label} --repair)" if setup.unit == "document" else ""
+    return [f"{told}; build it again: instep run {label} --full-refresh{quicker}"]
 
 
 def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes: list[str]) -> bool:

@@ -86,7 +86,7 @@ def _older(setup: EntitySetup, physical: str, why: str) -> UserError:
 
 
 def restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> str | None:
-    """Warn of an index that has seen less than the `job` of its checkpoint did to it: an older state was put
+    """Text about an index that has seen less than the `job` of its checkpoint did to it: an older state was put
     back. What the ledger records of it is not all there then, and no comparison with the source shows that.
     """
     part = next((each for each in job.parts if each.part.ref == setup.ref), None) if job else None
@@ -95,10 +95,9 @@ def restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> str
     physical, done = checkpoint.physical, part.part.epoch
     if part.part.physical != physical or not setup.target.exists(physical) or setup.target.epoch(physical) >= done:
         return None
-    mend = f"instep diff {setup.ref.label} --repair" if setup.unit == "document" else "instep run --full-refresh"
     return (
         f"the index of {setup.ref} in target {setup.target_name!r} is older than what was recorded of it, as after a "
-        f"restore from a backup: rows may be missing or outdated; compare and repair it: {mend}"
+        "restore from a backup: rows may be missing or outdated"
     )
 
 

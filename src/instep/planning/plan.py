@@ -112,34 +112,35 @@ def plan_entity(
         kind, why = Kind.REBUILD, [f"{each} was replaced since" for each in newer]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
     settings = cache(partial(wanted_settings, ledger, setup.ref, generation))
-    found = setup.find(
-        PlanRequest(
-            ledger,
-            options,
-            generation,
-            kind,
-            why,
-            checkpoint,
-            current,
-            unfinished,
-            asked,
-            settings,
-            listing,
-            indexes or ledger.partitions.indexes,
-        )
+    request = PlanRequest(
+        ledger,
+        options,
+        generation,
+        kind,
+        why,
+        checkpoint,
+        current,
+        unfinished,
+        asked,
+        settings,
+        listing,
+        indexes or ledger.partitions.indexes,
     )
+    found, older = setup.find(request), list[str]()
     if found.kind is not Kind.NOTHING:
         # Of a target that was away a moment ago, an answer would be waited for twice.
         outage = outage or demand_ownership(setup, ledger, generation)
         if outage is not None:
             found = replace(found, warnings=[*found.warnings, f"a run would wait for its target: {_said(outage)}"])
         elif checkpoint is not None and kind is Kind.REFRESH and not options.repair:
-            found = replace(found, warnings=[*found.warnings, *_restored_lately(setup, ledger, checkpoint, contacts)])
+            older = _restored(setup, ledger, checkpoint)
     elif checkpoint is not None and not options.repair:
-        lost, told = _demand_newest(setup, ledger, checkpoint, contacts)
-        found = replace(found, warnings=[*found.warnings, *told])
+        lost, older = _demand_newest(setup, ledger, checkpoint, contacts)
         if lost and kind is Kind.REFRESH:
             found = _serving_again(setup, found, checkpoint, lost)
+    if older and kind is Kind.REFRESH:
+        # A refresh would bring its epoch up to date, and nothing would tell any more what it lacks.
+        found = setup.find(replace(request, kind=Kind.REBUILD, why=older))
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,
@@ -167,18 +168,12 @@ def _said(outage: Outage) -> str:
     return f"{outage.where}: {outage.what}" if outage.where else outage.what
 
 
-def _restored_lately(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, contacts: Contacts) -> list[str]:
-    """Warn of an index that was put back to an older state, if its target was not asked lately."""
-    if contacts.known(setup.ref, checkpoint.generation, checkpoint.physical, _names(setup, checkpoint)) is not None:
-        return []
-    with suppress(Away, Transient, Unknown):
-        return _restored(setup, ledger, checkpoint)
-    return []
-
-
 def _restored(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> list[str]:
-    told = restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id))
-    return [f"warning: {told}"] if told else []
+    """The reason to build an index again that was put back to an older state; none of one whose target is away."""
+    with suppress(Away, Transient, Unknown):
+        if told := restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id)):
+            return [told]
+    return []
 
 
 def _names(setup: EntitySetup, checkpoint: Checkpoint) -> list[str]:
@@ -190,7 +185,7 @@ def _demand_newest(
 ) -> tuple[list[str], list[str]]:
     """Check, where nothing is to be done, that the index is there, and that the target has seen nothing newer than this
     ledger has done: it may have been replaced by an older one, and the source as well. See `contacts`. Returns aliases
-    that serve nothing any more, and warnings.
+    that serve nothing any more, and the reason to build it again, if there is one.
     """
     ref, generation, physical = setup.ref, checkpoint.generation, checkpoint.physical
     known = contacts.known(ref, generation, physical, _names(setup, checkpoint))
@@ -198,11 +193,11 @@ def _demand_newest(
     if not outdated:
         return [], []
     outage = demand_ownership(setup, ledger, generation)
-    is_gone, lost, told = False, list[str](), list[str]()
+    is_gone, lost, older = False, list[str](), list[str]()
     try:
         is_gone = outage is None and not setup.target.exists(physical)
         if outage is None and not is_gone:
-            lost, told = lost_aliases(setup, checkpoint, ledger), _restored(setup, ledger, checkpoint)
+            lost, older = lost_aliases(setup, checkpoint, ledger), _restored(setup, ledger, checkpoint)
     except (Away, Transient, Unknown) as error:
         outage = error
     if outage is not None:
@@ -210,9 +205,9 @@ def _demand_newest(
         return [], []
     if is_gone:
         raise vanished(setup, physical, ledger)
-    if not lost:
+    if not lost and not older:
         contacts.note(ref, generation, physical, ledger.leases.last_epoch(ref))
-    return lost, told
+    return lost, older
 
 
 def _serving_again(setup: EntitySetup, found: Found, checkpoint: Checkpoint, lost: Sequence[str]) -> Found:

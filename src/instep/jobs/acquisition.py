@@ -23,7 +23,7 @@ from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
 from instep.jobs.membership import Membership
 from instep.jobs.recovery import release_dead_processes
-from instep.jobs.shared_indexes import demand_no_refresh
+from instep.jobs.shared_indexes import demand_no_refresh, make_index
 from instep.ledger.leases import Holder, Lease
 from instep.ledger.parts import NewPart
 from instep.planning.loaded import LOADED, loaded_for
@@ -363,7 +363,9 @@ class Acquisition:
             there = setup.target.exists(physical) if setup.in_place else is_taken(setup, physical)
             if not there:
                 demand_no_refresh(setup, physical, self._ledger)
-            base = self._fence(setup, physical, lease) if there else 0
+                if setup.in_place:  # Of jobs that begin to share it, each has to have a version of its own.
+                    make_index(setup, physical, self._context)
+            base = self._fence(setup, physical, lease) if there or setup.in_place else 0
             if there and not setup.in_place:
                 physical, base = unused(setup, instance, plan.generation), 0
         others = ((ref, self.todo[ref]) for ref in self._leases)

@@ -20,6 +20,7 @@ import pytest
 import instep
 from instep.container import Container
 from instep.domain.jobs import JobState
+from instep.domain.table_versions import Unfollowable
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.entities.tables import changes, versions
 from instep.errors import UserError
@@ -376,6 +377,43 @@ def test_a_job_that_is_resumed_late_writes_nothing_over_what_came_later(
         lake.app().run(names)
         assert _places(lake) == {0: "1/", 1: "2/", 2: "2/", 3: "1/", 4: "1/", 9: "2/"}
         assert {body for uri, body in lake._stored() if uri[-1] in "12"} == {"Changed 1", "Changed 2"}
+
+
+def test_a_first_build_that_ends_late_takes_nothing_from_another_one(
+    lake: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both began when there was no index yet. The one that looked first cannot follow the table from there, so that it
+    gives nothing back.
+    """
+    _in_two_namespaces(lake)
+    lake.create(_placed({1: "1/", 2: "2/", 3: "1/", 4: "2/"}))
+    look, write, looks = versions.first_version, lake_wave.PortionWriter.write, 0
+
+    def moved_in_between(source: Any) -> Any:
+        nonlocal looks
+        looks, found = looks + 1, look(source)
+        if looks == 1:
+            lake.merge(_placed({1: "2/", 2: "1/"}))
+        return found
+
+    def away_from_the_first(self: Any, batches: Any) -> Any:
+        if self.writer.ref == "Ticket@1":
+            raise UserError("the table is away")
+        return write(self, batches)
+
+    def gone(*args: Any, **kwargs: Any) -> Any:
+        raise Unfollowable("its versions are gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "first_version", moved_in_between)
+        patched.setattr(lake_wave.PortionWriter, "write", away_from_the_first)
+        first, second = lake.app().run()
+        assert (first.problem is None, second.state) == (False, JobState.COMPLETED)
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "find_followed", gone)
+        lake.app().run(["Ticket@1/"])
+    lake.app().run()
+    assert _places(lake) == {1: "2/", 2: "1/", 3: "1/", 4: "2/"}
 
 
 def test_the_guard_of_a_namespace_counts_its_own_rows(lake: Nodes) -> None:

@@ -208,8 +208,8 @@ def _restored(setup: EntitySetup, checkpoint: Checkpoint, job: Job | None) -> li
     if told is None:
         return []
     label = setup.ref.label
-    quicker = f" (quicker: instep diff {label} --repair)" if setup.unit == "document" else ""
-    return [f"{told}; build it again: instep run {label} --full-refresh{quicker}"]
+    mend = f"instep diff {label} --repair" if setup.unit == "document" else f"instep run {label} --full-refresh"
+    return [f"{told}; the next run that looks at it repairs it, or: {mend}"]
 
 
 def _is_served(setup: EntitySetup, checkpoint: Checkpoint, ledger: Ledger, notes: list[str]) -> bool:

@@ -140,7 +140,7 @@ def plan_entity(
             found = _serving_again(setup, found, checkpoint, lost)
     if older and kind is Kind.REFRESH:
         # A refresh would bring its epoch up to date, and nothing would tell any more what it lacks.
-        found = setup.find(replace(request, kind=Kind.REBUILD, why=older))
+        found = _made_whole(setup, request, found, older)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,
@@ -174,6 +174,18 @@ def _restored(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint) -> lis
         if told := restored(setup, checkpoint, ledger.jobs.get(checkpoint.job_id)):
             return [told]
     return []
+
+
+def _made_whole(setup: EntitySetup, request: PlanRequest, found: Found, why: list[str]) -> Found:
+    """The plan of a job that repairs documents of an index, and leaves what was `found` to the next one of the same
+    run; or that builds it again, if it is of a table, or not all of it can be repaired.
+    """
+    if setup.unit == "document":
+        repaired = setup.find(replace(request, options=replace(request.options, repair=True)))
+        if not repaired.problems and repaired.blocked is None:
+            left = sum(each.units for each in found.slices)
+            return replace(repaired, kind=Kind.REFRESH, why=[*why, *repaired.why], left=left)
+    return setup.find(replace(request, kind=Kind.REBUILD, why=why))
 
 
 def _names(setup: EntitySetup, checkpoint: Checkpoint) -> list[str]:

@@ -602,6 +602,19 @@ def test_what_a_run_wrote_that_has_not_ended_is_read_again(lake: Nodes) -> None:
     assert lake.wrong() == ""
 
 
+def test_a_table_that_was_put_back_to_an_older_state_is_built_again(lake: Nodes, tmp_path: Path) -> None:
+    lake.fill(20)
+    lake.run()
+    shutil.copytree(lake.root / "index", tmp_path / "backup")
+    lake.change(t3="Another text.")
+    lake.run()
+    shutil.rmtree(lake.root / "index")
+    shutil.copytree(tmp_path / "backup", lake.root / "index")
+    lake.change(t4="A third one.")
+    assert lake.run().plan.kind is Kind.REBUILD
+    assert lake.wrong() == ""
+
+
 def test_why_says_which_versions_brought_a_row(lake: Nodes) -> None:
     lake.fill(20)
     lake.run()

@@ -68,6 +68,7 @@ def test_the_next_run_repairs_it_before_its_epoch_hides_it(restored: instep.Inst
         (restored.project.root / "docs" / "c.md").write_text("# Rain\n\nIt falls.\n")
     (plan,) = restored.plan()
     assert (plan.kind, plan.counts["stale"]) == ("refresh", 1)
+    assert ("then 1 document that changed in the source" in plan.why) == work
     (result,) = restored.run()
     assert result.state is JobState.COMPLETED
     assert "The sun pulls" in restored.search("sun")[0].text

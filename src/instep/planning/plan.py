@@ -15,6 +15,7 @@ from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, together
+from instep.domain.texts import amount
 from instep.domain.wants import SCHEDULE
 from instep.entities.aliases import lost_aliases
 from instep.entities.generations import waiting_wants
@@ -184,7 +185,8 @@ def _made_whole(setup: EntitySetup, request: PlanRequest, found: Found, why: lis
         repaired = setup.find(replace(request, options=replace(request.options, repair=True)))
         if not repaired.problems and repaired.blocked is None:
             left = sum(each.units for each in found.slices)
-            return replace(repaired, kind=Kind.REFRESH, why=[*why, *repaired.why], left=left)
+            after = [f"then {amount(left, 'document')} that changed in the source"] if left else []
+            return replace(repaired, kind=Kind.REFRESH, why=[*why, *repaired.why, *after], left=left)
     return setup.find(replace(request, kind=Kind.REBUILD, why=why))
 
 
